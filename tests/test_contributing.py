@@ -42,7 +42,7 @@ def test_the_example_is_a_credit_and_its_recipe_is_read(median, tmp_path):
     (tmp_path / "my-method.yaml").write_text(block("yaml"))
     recipe = load_recipe(str(tmp_path / "my-method.yaml"))
     assert isinstance(recipe.stages[0].credit, median.Median)
-    assert median.Median().check(Composition(rollout=Flat(samples=1))), "one row has nothing to be compared with"
+    assert median.Median().conflicts(Composition(rollout=Flat(samples=1))), "one row has nothing to be compared with"
 
 
 def test_the_example_is_in_the_projects_style(tmp_path):

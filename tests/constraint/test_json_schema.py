@@ -171,5 +171,5 @@ def test_a_recipe_keeps_it():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     sampling = Sampling.model_validate({"constraint": {"kind": "json-schema", "json_schema": schema}})
     assert Sampling.model_validate(sampling.model_dump(mode="json")) == sampling
-    assert sampling.of_engine == {"constraint"}
-    assert Sampling().of_engine == frozenset()
+    assert sampling.needed == {"constraint"}
+    assert Sampling().needed == frozenset()

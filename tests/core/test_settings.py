@@ -17,6 +17,7 @@ from lyceum.rollout.flat import Flat
 from lyceum.stages.online import Online
 from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood
+from lyceum.value.model import PathModel
 
 SLOTS = {
     base.slot: base
@@ -71,14 +72,14 @@ def test_what_an_engine_does_not_give_is_refused_by_the_name_of_who_reads_it(mon
         def build(self, policy):
             raise AssertionError("built")
 
-    assert TokensAlone().check(Composition(rollout=Flat())) == []
-    (line,) = TokensAlone().check(Composition(rollout=Flat(), value=Likelihood()))
+    assert Composition(rollout=Flat(), engine=TokensAlone()).conflicts() == []
+    (line,) = Composition(rollout=Flat(), value=Likelihood(), engine=TokensAlone()).conflicts()
     assert line.startswith(
         "engine: got 'tokens-alone', which as set gives no model_logprob, and value.kind 'likelihood' reads it"
     )
     cut = Beam(step=Steps(by="entropy"))  # read by a setting inside of the rollout
-    assert "rollout.kind 'beam' reads it" in TokensAlone().check(Composition(rollout=cut))[0]
-    assert TokensAlone().check(Composition(rollout=Beam())) == []
+    assert "rollout.kind 'beam' reads it" in Composition(rollout=cut, engine=TokensAlone()).conflicts()[0]
+    assert Composition(rollout=Beam(), value=PathModel(), engine=TokensAlone()).conflicts() == []
     with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'best-first' reads it"):
         load_recipe("bfs-prover", ["engine=tokens-alone"])
     assert load_recipe("grpo", ["engine=tokens-alone"]).evaluation_engine == TokensAlone()
@@ -87,9 +88,9 @@ def test_what_an_engine_does_not_give_is_refused_by_the_name_of_who_reads_it(mon
 def test_a_component_asks_those_that_it_holds():
     draws = {"kind": "difficulty-weight", "draws": {"kind": "knapsack", "samples": 4, "by": "colour"}}
     curriculum = Online.model_validate({"curriculum": draws}).curriculum
-    assert curriculum.check(Composition(rollout=Flat(samples=4))) == []
-    (line,) = curriculum.check(Composition(rollout=Flat(samples=8)))
-    assert "curriculum.samples: got 4, but rollout.samples is 8" in line
+    assert curriculum.conflicts(Composition(rollout=Flat(samples=4))) == []
+    (line,) = curriculum.conflicts(Composition(rollout=Flat(samples=8)))
+    assert "curriculum.draws.samples: got 4, but rollout.samples is 8" in line
     with pytest.raises(RecipeError, match="colour"):
         curriculum.check_tasks(load_recipe("grpo").tasks.build("train", 0))
 

@@ -95,5 +95,5 @@ def test_resumed_it_goes_on_at_the_same_weight():
 
 def test_a_part_that_the_reward_lacks_is_refused():
     stage = Composition(reward=(TaskReward(), Exact()))
-    [line] = ByPart.model_validate({"parts": {"task": 1, "drm": 1, "exact/any": 1}}).check(stage)
+    [line] = ByPart.model_validate({"parts": {"task": 1, "drm": 1, "exact/any": 1}}).conflicts(stage)
     assert line.startswith("credit.parts: got 'drm', which is no part of the reward; allowed: outcome, task, exact")

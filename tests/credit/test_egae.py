@@ -75,8 +75,8 @@ def test_only_trained_tokens_are_whitened():
 
 def test_recorded_groups_are_refused():
     # Their tokens were drawn, and trained, in other steps.
-    assert EGAE().check(Composition(credit=EGAE())) == []
-    assert "allowed: none, or another credit" in EGAE().check(Composition(credit=EGAE(), replay=Own()))[0]
+    assert EGAE().conflicts(Composition(credit=EGAE())) == []
+    assert "allowed: none, or another credit" in EGAE().conflicts(Composition(credit=EGAE(), replay=Own()))[0]
 
 
 def test_a_token_without_target_adds_no_value_loss():

@@ -75,14 +75,14 @@ def test_process_and_outcome_rewards_add_up(forest_with_tool):
 def test_a_value_head_is_trained_if_and_only_if_the_credit_reads_it():
     stage = Composition(credit=GAE())
     assert GAE().build().needs == {"old_value"}
-    assert PPOClip(value_coefficient=0.5).check(stage) == []
-    assert PPOClip().check(stage) == [
+    assert PPOClip(value_coefficient=0.5).conflicts(stage) == []
+    assert PPOClip().conflicts(stage) == [
         "objective.value_coefficient: got 0, but credit.kind 'gae' reads a value head that nothing else trains; "
         "allowed: more than 0"
     ]
     stage = Composition(credit=GroupRelative())
-    assert PPOClip().check(stage) == []
-    assert PPOClip(value_coefficient=0.5).check(stage) == [
+    assert PPOClip().conflicts(stage) == []
+    assert PPOClip(value_coefficient=0.5).conflicts(stage) == [
         "objective.value_coefficient: got 0.5, but credit.kind 'group' gives a value head no target; "
         "allowed: 0, or credit.kind 'gae' or 'egae'"
     ]

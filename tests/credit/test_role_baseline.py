@@ -64,5 +64,5 @@ def test_against_uniform_players_the_baseline_lowers_the_squared_advantage():
 
 
 def test_it_needs_roles():
-    (line,) = RoleBaseline().check(Composition())
+    (line,) = RoleBaseline().conflicts(Composition())
     assert "in a stage without roles" in line

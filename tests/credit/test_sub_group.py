@@ -101,5 +101,5 @@ def test_on_random_trees_it_is_the_definition(seed, weight, equal):
 
 
 def test_one_sample_a_task_is_refused():
-    assert "rollout.samples: got 1" in SubGroup().check(Composition(rollout=Flat(samples=1)))[0]
+    assert "rollout.samples: got 1" in SubGroup().conflicts(Composition(rollout=Flat(samples=1)))[0]
     assert pytest.approx(0) == float(SubGroup().build()(forest_of([0.5])).advantage.abs().sum())

@@ -35,5 +35,5 @@ def test_a_group_of_one_proposal_would_learn_nothing_by_group_credit():
 
 
 def test_it_needs_roles():
-    (line,) = TaskRelative().check(Composition())
+    (line,) = TaskRelative().conflicts(Composition())
     assert "in a stage without roles" in line

@@ -5,6 +5,7 @@ from levelled import Source, graded, saved
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.component import kinds
+from lyceum.core.needs import able
 from lyceum.curriculum.angles import Angles
 from lyceum.curriculum.difficulty_weight import DifficultyWeight
 from lyceum.curriculum.entropy import ByEntropy
@@ -81,8 +82,8 @@ def test_a_pool_of_tasks_that_are_always_or_never_solved_leaves_nothing_to_train
 
 def test_a_wrapper_ends_with_what_it_wraps():
     settings = DifficultyWeight(draws=Phases(lengths=(4,), every_steps=1))
-    assert settings.ends
-    assert not DifficultyWeight(draws=Uniform()).ends
+    assert "end" in settings.offers
+    assert "end" not in DifficultyWeight(draws=Uniform()).offers
     first, resumed = (settings.build(Source(60), seed=seed) for seed in (0, 1))
     assert said(first, 1) == [False, True]
     resumed.load_state_dict(saved(first))
@@ -90,5 +91,5 @@ def test_a_wrapper_ends_with_what_it_wraps():
 
 
 def test_which_curricula_have_an_end_of_their_own():
-    able = [kind for kind, settings in kinds("curriculum").items() if settings.has_end]  # pyright: ignore
-    assert able == ["angles", "entropy", "hard-filter", "phases", "posterior", "shrinking-budget"]
+    known = able(kinds("curriculum"), "end")
+    assert known == ["angles", "entropy", "hard-filter", "phases", "posterior", "shrinking-budget"]

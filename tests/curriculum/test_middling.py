@@ -79,7 +79,7 @@ def test_what_has_no_such_tasks_is_refused(run):
 
 def test_a_stage_that_leaves_no_trees_is_refused_before_anything_runs():
     before = {"offline": {"trees": ""}, "sft": {}}
-    check = lambda name: Middling(from_stage=name).check(Composition(before=before))  # noqa: E731
+    check = lambda name: Middling(from_stage=name).conflicts(Composition(before=before))  # noqa: E731
     assert check("offline") == []
     assert check("sft") == ["curriculum.from_stage: got 'sft', which leaves no trees (trees_every=0); allowed: offline"]
     assert "which is no stage before this one" in check("online")[0]

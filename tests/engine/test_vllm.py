@@ -8,6 +8,7 @@ import copy
 import importlib.util
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -95,19 +96,19 @@ def test_a_recipe_is_refused_where_vllm_is_not_installed(keys):
 
 def test_a_stage_that_reads_what_the_engine_leaves_out_is_refused_by_name(lenient):
     reads = Composition(rollout=Flat(), value=Likelihood())
-    assert VllmConfig().check(reads) == EmbeddedConfig().check(reads) == []
-    (line,) = VllmConfig(model_logprob=False).check(reads)
+    assert replace(reads, engine=VllmConfig()).conflicts() == replace(reads, engine=EmbeddedConfig()).conflicts() == []
+    (line,) = replace(reads, engine=VllmConfig(model_logprob=False)).conflicts()
     assert "engine: got 'vllm', which as set gives no model_logprob, and value.kind 'likelihood' reads it" in line
-    assert VllmConfig(model_logprob=False).check(Composition(rollout=Flat())) == []
+    assert Composition(rollout=Flat(), engine=VllmConfig(model_logprob=False)).conflicts() == []
     with pytest.raises(RecipeError, match=r"gives no model_logprob, and rollout\.kind 'best-first' reads it"):
         load_recipe("bfs-prover", ["engine=vllm", "engine.model_logprob=false"])
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(lenient):
     cold = Flat(sampling=Sampling(temperature=0.005))
-    (line,) = VllmConfig().check(Composition(rollout=cold))
+    (line,) = VllmConfig().conflicts(Composition(rollout=cold))
     assert line == "sampling.temperature: got 0.005 with engine.kind 'vllm'; allowed: 0, or 0.01 or more"
-    assert VllmConfig().check(Composition(rollout=Flat(sampling=GREEDY))) == []
+    assert VllmConfig().conflicts(Composition(rollout=Flat(sampling=GREEDY))) == []
 
 
 def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenient):

@@ -105,4 +105,4 @@ def test_verdicts_that_contain_each_other_and_a_prompt_without_the_critique_are_
         Critique(says_correct="ok", says_wrong="not ok")
     with pytest.raises(ValidationError):
         Critique(refine="again")
-    assert "in a stage 'online'" in Critique().check(Composition())[0]
+    assert "in a stage 'online'" in Critique().conflicts(Composition())[0]

@@ -79,9 +79,9 @@ def test_what_the_context_has_no_room_for_begins_at_the_prompt_and_is_counted():
 def test_bad_input_is_refused():
     with pytest.raises(RecipeError, match="no column 'demonstration'"):
         DatasetReset().check_tasks([Task("t", ())])
-    [line] = DatasetReset().check(Composition(rollout=ValueMCTS()))
+    [line] = DatasetReset().conflicts(Composition(rollout=ValueMCTS()))
     assert line.startswith("rollout.kind: got 'value-mcts'")
-    assert not DatasetReset().check(Composition(rollout=Flat()))
+    assert not DatasetReset().conflicts(Composition(rollout=Flat()))
     digits = {"kind": "regex", "pattern": "[0-9]*"}
-    [line] = DatasetReset().check(Composition(rollout=Flat.model_validate({"sampling": {"constraint": digits}})))
+    [line] = DatasetReset().conflicts(Composition(rollout=Flat.model_validate({"sampling": {"constraint": digits}})))
     assert line.startswith("rollout.sampling.constraint: got 'regex'")

@@ -163,7 +163,7 @@ def stage_with(guide, rollout):
 @pytest.mark.parametrize("guide", ["seele", "rubric-scaffold"])
 def test_guides_that_share_trajectories_out_need_a_rollout_with_a_number_of_them(guide, rollout):
     stage = stage_with({"kind": guide}, {"kind": rollout, "trajectories": None})
-    lines = [line for line in stage.check(stage.composition()) if line.startswith("rollout.kind")]
+    lines = [line for line in stage.conflicts(stage.composition()) if line.startswith("rollout.kind")]
     assert len(lines) == 1
     assert f"got '{rollout}' with guidance '{guide}'" in lines[0]
 
@@ -173,4 +173,4 @@ def test_guides_that_share_trajectories_out_need_a_rollout_with_a_number_of_them
 def test_every_guide_goes_with_every_rollout_of_a_number(guide, rollout):
     stage = stage_with({"kind": guide}, {"kind": rollout})
     if rollout != "beam":
-        assert stage.check(stage.composition()) == []
+        assert stage.conflicts(stage.composition()) == []

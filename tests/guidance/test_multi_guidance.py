@@ -115,8 +115,8 @@ def test_at_random_nothing_is_scored():
     assert not context.scored
     assert len(tree.trajectories) == 2
     assert "comprehension/chosen" not in metrics
-    assert "score" in MultiGuidance().of_engine
-    assert "score" not in MultiGuidance(choose="random").of_engine
+    assert "score" in MultiGuidance().needed
+    assert "score" not in MultiGuidance(choose="random").needed
 
 
 @pytest.mark.parametrize(
@@ -139,5 +139,5 @@ def test_tasks_that_cannot_be_taught_are_refused(columns, line):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="where no reasoning stands before the answer"):
         MultiGuidance.model_validate({"answer": "whole"})
-    [line] = MultiGuidance(replaced=8).check(Composition(rollout=Flat(samples=8)))
+    [line] = MultiGuidance(replaced=8).conflicts(Composition(rollout=Flat(samples=8)))
     assert line.startswith("guidance.multi-guidance.replaced: got 8 with rollout.samples 8")

@@ -73,5 +73,5 @@ def test_a_pioneer_without_an_observer_is_not_trained():
 
 
 def test_it_needs_a_stage_with_roles():
-    (line,) = PioneerObserver().check(Composition())
-    assert "got 'pioneer-observer', which plays pioneer, observer" in line
+    (line,) = PioneerObserver().conflicts(Composition())
+    assert "got 'pioneer-observer', which plays several roles" in line

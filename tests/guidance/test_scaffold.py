@@ -226,7 +226,7 @@ def test_hints_for_which_the_context_has_no_room_are_passed_by_and_counted():
 
 def test_nothing_to_compare_with_is_refused():
     stage = Online(rollout={"kind": "flat", "samples": 2}, guidance=[{"kind": "scaffold", "replaced": 2}])
-    assert "guidance.scaffold.replaced: got 2 with rollout.samples 2" in "\n".join(stage.check(stage.composition()))
+    assert "guidance.scaffold.replaced: got 2 with rollout.samples 2" in "\n".join(stage.conflicts(stage.composition()))
 
 
 def test_ladders_that_leak_are_refused_unless_allowed():

@@ -159,4 +159,6 @@ def test_rounds_are_as_equal_as_can_be(n, rounds):
 
 def test_more_rounds_than_samples_are_refused():
     stage = Online(rollout={"kind": "flat", "samples": 3}, guidance=[{"kind": "seele"}])
-    assert "guidance.seele.rounds: got 4 with 3 trajectories per task" in "\n".join(stage.check(stage.composition()))
+    assert "guidance.seele.rounds: got 4 with 3 trajectories per task" in "\n".join(
+        stage.conflicts(stage.composition())
+    )

@@ -118,11 +118,11 @@ def test_at_the_minimum_a_step_is_exp_of_its_advantage_over_beta_as_likely(batch
 
 
 def test_credit_rollout_and_objective_are_refused_without_each_other():
-    (line,) = DirectAdvantage().check(Composition(credit=GroupRelative()))
+    (line,) = DirectAdvantage().conflicts(Composition(credit=GroupRelative()))
     assert "credit.kind: got 'group'" in line
-    (line,) = ValueGain().check(Composition(rollout=Flat()))
+    (line,) = ValueGain().conflicts(Composition(rollout=Flat()))
     assert "rollout.kind: got 'flat'" in line
-    assert ValueGain().check(Composition(rollout=NextSteps(others="finish")))
-    assert not ValueGain().check(Composition(rollout=NextSteps()))
-    (line,) = NextSteps().check(Composition())
+    assert ValueGain().conflicts(Composition(rollout=NextSteps(others="finish")))
+    assert not ValueGain().conflicts(Composition(rollout=NextSteps()))
+    (line,) = NextSteps().conflicts(Composition())
     assert line.startswith("value: got none, but rollout.kind 'next-steps'")

@@ -85,6 +85,6 @@ def test_pairs_larger_than_a_micro_batch_have_the_gradient_of_one_pass():
 
 
 def test_what_it_cannot_use_is_refused_with_the_recipe():
-    lines = DPO().check(Composition(rollout=Flat(samples=1), credit=GAE()))
+    lines = DPO().conflicts(Composition(rollout=Flat(samples=1), credit=GAE()))
     assert [line.split(":")[0] for line in lines] == ["credit.kind", "rollout.samples"]
-    assert DPO().check(Composition(rollout=Flat(samples=2))) == []
+    assert DPO().conflicts(Composition(rollout=Flat(samples=2))) == []

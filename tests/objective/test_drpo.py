@@ -85,7 +85,7 @@ def test_without_verdicts_it_is_refused():
     forest = build_forest([graded(0.5, 0.25)])
     with pytest.raises(RecipeError, match=r"objective.kind: got 'drpo'.*no verdict.*allowed"):
         DRPO().build().plan(forest, Credited(torch.zeros(forest.rows().index.shape)), [torch.arange(2)])
-    (line,) = DRPO().check(Composition(rollout=NextSteps(others="value")))
+    (line,) = DRPO().conflicts(Composition(rollout=NextSteps(others="value")))
     assert "got 'next-steps', which ends next steps without a verdict" in line
 
 

@@ -56,5 +56,5 @@ def test_the_loss_is_the_weighted_cross_entropy(batch_of):
 
 
 def test_one_sample_alone_has_nothing_to_be_weighed_against():
-    (line,) = ForwardKL().check(Composition(rollout=Flat(samples=1)))
-    assert line.startswith("rollout.samples: got 1, but objective.kind 'forward-kl' weighs the samples")
+    (line,) = ForwardKL().conflicts(Composition(rollout=Flat(samples=1)))
+    assert line.startswith("rollout.samples: got 1, but objective.kind 'forward-kl' compares the samples")

@@ -60,9 +60,9 @@ def test_without_verdicts_it_is_refused():
 
 
 def test_a_rollout_that_cuts_steps_without_a_verdict_is_refused_beforehand():
-    (line,) = PACS().check(Composition(rollout=NextSteps(others="value")))
+    (line,) = PACS().conflicts(Composition(rollout=NextSteps(others="value")))
     assert "got 'next-steps', which ends next steps without a verdict" in line
-    assert PACS().check(Composition(rollout=NextSteps(others="finish"))) == []
+    assert PACS().conflicts(Composition(rollout=NextSteps(others="finish"))) == []
 
 
 def test_groups_larger_than_a_micro_batch_have_the_gradient_of_one_pass():

@@ -289,10 +289,10 @@ def test_any_split_into_micro_batches_and_updates_gives_the_same_gradient(compon
 
 def test_what_they_cannot_use_is_refused_with_the_recipe():
     for component in (DPO(), ORPO(), INPO(), P3O(), TRPA()):
-        lines = component.check(Composition(rollout=Flat(samples=1), credit=GAE()))
+        lines = component.conflicts(Composition(rollout=Flat(samples=1), credit=GAE()))
         assert [line.split(":")[0] for line in lines] == ["credit.kind", "rollout.samples"], component.kind
     for component in (KTO(), OREO()):
-        lines = component.check(Composition(rollout=Flat(samples=1), credit=GAE()))
+        lines = component.conflicts(Composition(rollout=Flat(samples=1), credit=GAE()))
         assert [line.split(":")[0] for line in lines] == ["credit.kind"], component.kind
     for settings in ({"label_smoothing": 0.1}, {"loss": "exo_pair"}):
         with pytest.raises(ValueError, match="label_smoothing"):

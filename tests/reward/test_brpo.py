@@ -87,7 +87,7 @@ def test_alone_there_is_nothing_to_compare_with():
     grader = combine([Brpo()], Source(one))
     [grade] = asyncio.run(grader(one, leaves_of("a"), JudgeContext(longer)))
     assert "no other completion" in grade.reason
-    assert "compares trajectories" in Brpo().check(Composition(rollout=Flat(samples=1)))[0]
+    assert "compares the samples of a task" in Brpo().conflicts(Composition(rollout=Flat(samples=1)))[0]
 
 
 def test_an_endpoint_compares_and_what_it_is_asked_is_bounded(tmp_path):

@@ -109,8 +109,8 @@ def test_tasks_without_a_rule_and_settings_that_refine_nothing_are_refused():
         ClipDelta().check_tasks(Chain().build("train", 0))
     with pytest.raises(RecipeError, match=r"reward.steps: no rule judges"):
         check(load_recipe("clip-delta", ["reward=clip-delta", "model=scratch"]))
-    assert ClipDelta().check(Composition()) == []
-    assert "refine nothing" in ClipDelta(clip=None, delta=False).check(Composition())[0]
+    assert ClipDelta().conflicts(Composition()) == []
+    assert "refine nothing" in ClipDelta(clip=None, delta=False).conflicts(Composition())[0]
     with pytest.raises(ValidationError, match="set clip-delta's own"):
         ClipDelta(of=TaskReward(weight=2.0))
     with pytest.raises(ValidationError, match="not told the verdicts"):

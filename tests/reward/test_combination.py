@@ -133,4 +133,4 @@ def test_what_cannot_join_as_it_says_is_refused():
     with pytest.raises(ValidationError, match="weight 1, to be added"):
         ClipDelta(of={"kind": "steps", "combine": "multiply"})
     alone = Composition(rollout=Flat(samples=1))
-    assert "standardise compares" in Overlong(max_tokens=2, buffer_tokens=1, standardise=True).check(alone)[0]
+    assert "standardise compares" in Overlong(max_tokens=2, buffer_tokens=1, standardise=True).conflicts(alone)[0]

@@ -95,8 +95,7 @@ def test_nothing_to_score_is_refused():
 def test_what_its_scorers_read_of_engine_and_models_is_declared():
     causal = {"scorer": {"kind": "causal", "model": "average"}}
     drm = Drm.model_validate({"coherence": causal})
-    assert drm.of_models == {"average"}
-    assert drm.of_engine == {"model_logprob"}
+    assert drm.needed == {"average", "model_logprob"}
     assert [part.kind for part in drm.components()] == ["policy", "lexical", "causal"]
 
 
@@ -105,7 +104,7 @@ def test_the_recipe_compares_the_score_by_itself_and_the_other_one_chooses_pairs
     assert {part.kind: part.weight for part in added.composition().reward} == {"task": 1, "drm": 0}
     assert isinstance(added.composition().credit, ByPart)
     assert {part.kind: part.weight for part in paired.composition().reward} == {"task": 0, "drm": 1}
-    assert ByPart().check(Composition(reward=added.composition().reward)) == []
+    assert ByPart().conflicts(Composition(reward=added.composition().reward)) == []
 
 
 def test_the_default_scorers_need_tasks_with_demonstrations():

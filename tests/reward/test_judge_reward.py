@@ -156,6 +156,6 @@ def test_votes_are_dropped_beside_a_value_model_alone_and_some_are_left():
     with pytest.raises(ValidationError, match="keep: got 2 of 2 votes"):
         JudgeReward(judge={"votes": 2, "temperature": 1}, keep=2)
     dropping = JudgeReward(judge={"votes": 2, "temperature": 1}, keep=1)
-    assert dropping.asks_value
-    assert "'judge' with keep in a stage with no value model" in dropping.check(Composition())[0]
-    assert JudgeReward().check(Composition()) == []
+    assert "judgements" in dropping.needed
+    assert "got 'judge' in a stage with no value model" in dropping.conflicts(Composition())[0]
+    assert JudgeReward().conflicts(Composition()) == []

@@ -47,4 +47,4 @@ def test_failures_as_far_as_each_other_earn_half():
 
 
 def test_one_sample_a_task_is_refused():
-    assert "rollout.samples: got 1" in SelfReference().check(Composition(rollout=Flat(samples=1)))[0]
+    assert "rollout.samples: got 1" in SelfReference().conflicts(Composition(rollout=Flat(samples=1)))[0]

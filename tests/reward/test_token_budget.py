@@ -45,7 +45,9 @@ def test_the_length_says_nothing_about_being_right():
 
 
 def test_a_recipe_whose_tasks_have_no_budget_is_refused():
-    with pytest.raises(RecipeError, match=r"reward.token-budget: the tasks have no budget with curriculum.kind 'unif"):
+    with pytest.raises(
+        RecipeError, match=r"reward.kind: got 'token-budget' with curriculum.kind 'uniform', whose tasks"
+    ):
         load_recipe("train-long-think-short", ["curriculum=uniform"])
     inside = {"kind": "knapsack", "draws": {"kind": "shrinking-budget", "template": None}}
     load_recipe("train-long-think-short", [("curriculum", inside)])

@@ -47,5 +47,7 @@ def test_of_equally_likely_answers_the_first_is_taken_for_the_less_likely():
 
 
 def test_one_sample_a_task_is_refused():
-    lines = Unlikeliness().check(Composition(rollout=Flat(samples=1)))
-    assert lines == ["rollout.samples: got 1, but reward.unlikeliness ranks the samples of a task; allowed: 2 or more"]
+    lines = Unlikeliness().conflicts(Composition(rollout=Flat(samples=1)))
+    assert lines == [
+        "rollout.samples: got 1, but reward.kind 'unlikeliness' compares the samples of a task; allowed: 2 or more"
+    ]

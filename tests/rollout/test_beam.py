@@ -190,16 +190,14 @@ def test_no_round_goes_on_with_more_paths_than_beams(beams, width, length, depth
 def test_impossible_beams_are_refused():
     with pytest.raises(ValueError, match="subtrees: got 2 with beams 3; allowed: a divisor of beams"):
         Beam(beams=3, subtrees=2)
-    with pytest.raises(
-        RecipeError, match=r"value: got none, but rollout.kind 'beam' ranks paths by it; allowed: .*like"
-    ):
+    with pytest.raises(RecipeError, match=r"value: got none, but rollout.kind 'beam' reads it; allowed: .*like"):
         load_recipe("grpo", ["rollout=beam"])
     beam = Beam(sampling=Sampling(max_completion_tokens=100), step=Steps(tokens=10), depth=20)
     stage = Composition(value=Likelihood(), max_tokens_per_task=50)
-    assert beam.check(stage)[0].startswith(
+    assert beam.conflicts(stage)[0].startswith(
         "max_tokens_per_task: got 50, but one path of rollout.kind 'beam' may be 100"
     )
-    assert beam.check(Composition(value=Likelihood(), max_tokens_per_task=100)) == []
+    assert beam.conflicts(Composition(value=Likelihood(), max_tokens_per_task=100)) == []
 
 
 def test_searches_share_the_engines_batches_and_the_value_models_calls():

@@ -203,16 +203,16 @@ def test_every_answer_is_found_once_whatever_the_settings(width, length, at_once
 
 def test_impossible_settings_are_refused():
     fits = BestFirst(depth=10, step=Steps(tokens=8), sampling=Sampling(max_completion_tokens=80))
-    assert fits.check(Composition(max_tokens_per_task=80)) == []
-    (line,) = fits.check(Composition(max_tokens_per_task=79))
+    assert fits.conflicts(Composition(max_tokens_per_task=80)) == []
+    (line,) = fits.conflicts(Composition(max_tokens_per_task=79))
     assert line.startswith(
         "max_tokens_per_task: got 79, but one path of rollout.kind 'best-first' may be 80 tokens long"
     )
     few = fits.model_copy(update={"max_nodes": 9})
-    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.check(Composition())[0]
+    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.conflicts(Composition())[0]
     endless = fits.model_copy(update={"trajectories": None})
-    assert "rollout.trajectories: got null" in endless.check(Composition())[0]
-    assert endless.check(Composition(max_tokens_per_task=800)) == []
+    assert "rollout.trajectories: got null" in endless.conflicts(Composition())[0]
+    assert endless.conflicts(Composition(max_tokens_per_task=800)) == []
     with pytest.raises(RecipeError, match=r"rollout\.rank: got 'value', but the stage has no value model"):
         load_recipe("grpo", ["rollout={kind: best-first, rank: value}"])
     load_recipe("grpo", ["rollout={kind: best-first, rank: value}", "value=likelihood"])

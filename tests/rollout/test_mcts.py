@@ -230,11 +230,11 @@ def hash_of(text, number):
 
 def test_budgets_smaller_than_one_path_are_refused():
     mcts = MCTS(depth=10, step=Steps(tokens=8), sampling=Sampling(max_completion_tokens=80))
-    assert mcts.check(Composition(max_tokens_per_task=80)) == []
-    (line,) = mcts.check(Composition(max_tokens_per_task=79))
+    assert mcts.conflicts(Composition(max_tokens_per_task=80)) == []
+    (line,) = mcts.conflicts(Composition(max_tokens_per_task=79))
     assert line.startswith("max_tokens_per_task: got 79, but one path of rollout.kind 'mcts' may be 80 tokens long")
     few = mcts.model_copy(update={"max_nodes": 9})
-    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.check(Composition())[0]
+    assert "rollout.max_nodes: got 9, but one path may have 10 nodes" in few.conflicts(Composition())[0]
     with pytest.raises(RecipeError, match="max_tokens_per_task: got 20"):
         load_recipe("deepsearch", ["max_tokens_per_task=20"])
 

@@ -66,11 +66,11 @@ def test_what_is_cut_has_no_answer_to_agree_with():
 
 
 def test_a_judge_that_is_not_there_is_refused():
-    (line,) = MCTS(judge="value").check(Composition())
+    (line,) = MCTS(judge="value").conflicts(Composition())
     assert line.startswith("rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', ")
-    assert MCTS(judge="agreement").check(Composition()) == []
+    assert MCTS(judge="agreement").conflicts(Composition()) == []
 
 
 @pytest.mark.parametrize(("judge", "led_by"), [("verifier", ("verifier",)), ("value", ("value",)), ("agreement", ())])
 def test_whom_the_search_asks_is_its_judge(judge, led_by):
-    assert MCTS(judge=judge).led_by == led_by
+    assert MCTS(judge=judge).needed & {"verifier", "value"} == set(led_by)

@@ -68,5 +68,5 @@ def test_a_limit_that_is_not_met_changes_nothing():
 def test_guides_are_refused():
     stage = Online(rollout=SETTINGS, guidance=[{"kind": "search-where-hard"}])
     assert "rollout.tokens_per_step: got 4 with guidance 'search-where-hard'" in "\n".join(
-        stage.check(stage.composition())
+        stage.conflicts(stage.composition())
     )

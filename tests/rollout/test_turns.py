@@ -315,7 +315,7 @@ def test_a_tree_is_the_same_alone_and_among_others():
 
 def test_beginnings_of_completions_without_their_answers_are_refused():
     stage = Composition(rollout=settings_of(), curriculum=GoodPrefixes())
-    assert "good-prefixes" in "\n".join(settings_of().check(stage))
+    assert "good-prefixes" in "\n".join(settings_of().conflicts(stage))
 
 
 def test_traces_of_one_turn_are_not_made_of_several():

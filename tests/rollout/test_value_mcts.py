@@ -223,15 +223,15 @@ def test_selection_goes_by_the_score_and_the_first_of_equals():
 def test_what_cannot_work_is_refused():
     def lines(**settings):
         stage = load_recipe("rest-mcts").stages[0]
-        return ValueMCTS.model_validate(settings).check(stage.composition())
+        return ValueMCTS.model_validate(settings).conflicts(stage.composition())
 
     assert lines() == []
     assert "rollout.step.by: got 'entropy'" in lines(step={"by": "entropy"})[0]
     assert "rollout.believe: got 'outcome' with rollout.simulate 'greedy'" in lines(believe="outcome")[0]
     assert "rollout.keep: got 2" in lines(believe="outcome", simulate="completions", keep=2)[0]
     budget = load_recipe("rest-mcts", ["max_tokens_per_task=100"]).stages[0].composition()
-    assert ValueMCTS(sampling={"max_completion_tokens": 100}).check(budget) == []
-    assert "may be 101 tokens long" in ValueMCTS(sampling={"max_completion_tokens": 101}).check(budget)[0]
+    assert ValueMCTS(sampling={"max_completion_tokens": 100}).conflicts(budget) == []
+    assert "may be 101 tokens long" in ValueMCTS(sampling={"max_completion_tokens": 101}).conflicts(budget)[0]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class Frozen(Characters):
 
 def test_the_reference_scores_the_policys_own_tokens():
     settings = CausalScorer.model_validate({"model": "reference", "answer": 2})
-    assert settings.of_models == {"reference"}
+    assert settings.needed == {"reference"}
     [grade] = scores(settings.build(Source()), ONE, context=Frozen())
     assert (grade.outcome, grade.parts) == (-11.0, {"reasoning": -1.0, "answer": -5.0})
 

@@ -119,7 +119,10 @@ def test_a_reward_model_that_was_fitted_to_nothing_pays_no_policy(tmp_path):
             [CRITIC | {"value": {"kind": "model", "loss": "pairwise"}}],
             "'pairwise', but targets are values of paths",
         ),
-        ([MODEL | {"value": "likelihood"}], "value.kind: got 'likelihood', which learns nothing; allowed: model"),
+        (
+            [MODEL | {"value": "likelihood"}],
+            "value.kind: got 'likelihood', which learns nothing; allowed: goal-conditioned, implicit, model",
+        ),
         ([MODEL | {"value": {"kind": "implicit", "online": True}}], "value.online: got true in a stage without credit"),
         (
             [CRITIC, ACTOR | {"value": {"kind": "implicit", "from_stage": "critic"}}],

@@ -77,11 +77,11 @@ def test_it_is_saved_with_its_goal_and_refused_without(policy, tmp_path):
     model.fit(PAIRS)
     model.save(tmp_path)
     read = GoalConditioned(path=str(tmp_path))
-    assert read.check(Composition()) == []
+    assert read.conflicts(Composition()) == []
     assert read.build(policy, seed=1)(paths) == pytest.approx(model(paths), abs=1e-6)
     assert model(paths) != [0.5] * 4
     (tmp_path / GOAL).write_bytes(b"{}")
     with pytest.raises(RecipeError, match="cannot be read"):
         read.build(policy, seed=1)
     (tmp_path / GOAL).unlink()
-    assert "has no goal.safetensors" in read.check(Composition())[0]
+    assert "has no goal.safetensors" in read.conflicts(Composition())[0]

@@ -199,7 +199,7 @@ def test_adapters_are_merged_into_the_copied_body(tmp_path):
 def test_what_is_no_token_classifier_is_refused(policy, tmp_path):
     save_policy(policy, tmp_path / "causal")
     settings = PathModel(path=str(tmp_path / "causal"))
-    (line,) = settings.check(Composition())
+    (line,) = settings.conflicts(Composition())
     assert "holds LlamaForCausalLM; allowed: the folder of a model *ForTokenClassification" in line
     with pytest.raises(RecipeError, match="holds LlamaForCausalLM"):
         settings.build(policy, seed=0)
@@ -210,14 +210,15 @@ def test_what_is_no_token_classifier_is_refused(policy, tmp_path):
     )
     with pytest.raises(RecipeError, match=r"missing: 2 of \d+ \(score.bias, score.weight\); .*not of one model"):
         settings.build(policy, seed=0)
-    assert "weights that are missing: 2 of" in settings.check(Composition())[0]
-    assert "has no place for: 1 (lm_head.weight); " in settings.check(Composition())[1]
+    assert "weights that are missing: 2 of" in settings.conflicts(Composition())[0]
+    assert "has no place for: 1 (lm_head.weight); " in settings.conflicts(Composition())[1]
     for config in ("no json", "[" * 100_000, "[]", '{"architectures": 5}'):
         (tmp_path / "causal" / "config.json").write_text(config)
         assert (
-            "config.json" in settings.check(Composition())[0] or "no architecture" in settings.check(Composition())[0]
+            "config.json" in settings.conflicts(Composition())[0]
+            or "no architecture" in settings.conflicts(Composition())[0]
         )
-    assert "no folder ./there" in PathModel(path="./there").check(Composition())[0]
+    assert "no folder ./there" in PathModel(path="./there").conflicts(Composition())[0]
 
 
 def test_another_vocabulary_is_refused(policy, tmp_path):
@@ -237,7 +238,7 @@ def test_a_model_that_looks_ahead_is_refused(policy, tmp_path):
 
 
 def test_a_separator_that_does_nothing_is_refused(policy):
-    (line,) = PathModel(separator="#").check(Composition())
+    (line,) = PathModel(separator="#").conflicts(Composition())
     assert "value.separator: got '#' with value.over 'end'" in line
     with pytest.raises(RecipeError, match="no token of the policy's vocabulary holds 'ab'"):
         PathModel(separator="ab", over="min").build(policy, seed=0)

@@ -18,7 +18,7 @@ from lyceum.utils.atomic_files import atomic_write
 class Own(DrawnSettings):
     """Groups that the stage trained in earlier steps; each step's are written to ``replay/`` in the run's folder."""
 
-    stores: ClassVar[bool] = True
+    gives: ClassVar = ("stored-groups",)
 
     kind: Literal["own"] = "own"
     warm_up: int = Field(default=0, ge=0)
@@ -32,7 +32,7 @@ class Own(DrawnSettings):
         return not self.warms_up(done) and super().due(done)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
+        lines: list[str] = []
         if stage.steps is not None and self.warm_up >= stage.steps:
             lines.append(
                 f"replay.warm_up: got {self.warm_up}, but the stage has {stage.steps} steps, so that none trains; "

@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.buffer.base import DrawnSettings, ReplayedGroups
 from lyceum.core.component import PathText
 from lyceum.core.group import Group
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Need
 from lyceum.core.types import GroupSource
 from lyceum.run.reader import is_run
 from lyceum.utils.errors import RecipeError
@@ -36,7 +36,13 @@ class Shared(DrawnSettings):
         SAPO, arXiv:2509.08721 (each node mixes its own rollouts with those that others share).
     """
 
-    stores: ClassVar[bool] = False
+    refuses: ClassVar = (
+        Need(
+            "constrained-tokens",
+            line="{own} with rollout.sampling.constraint, under which other runs' completions may be impossible; "
+            "allowed: no constraint, or replay 'own'",
+        ),
+    )
 
     kind: Literal["shared"] = "shared"
     runs: tuple[PathText, ...] = Field(min_length=1, max_length=64)
@@ -47,15 +53,6 @@ class Shared(DrawnSettings):
     ratio: Literal["behaviour", "step"] = "step"
     """What importance ratios of their tokens are relative to: the log-probabilities under which the other run sampled
     them, or those of this run's weights at the start of the step, as if it had sampled them itself."""
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.rollout is not None and stage.rollout.sampling.constraint is not None:
-            lines.append(
-                "replay.kind: got 'shared' with rollout.sampling.constraint, under which other runs' completions may "
-                "be impossible; allowed: no constraint, or replay 'own'"
-            )
-        return lines
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase) -> None:
         from lyceum.run.stage_trees import check_tokens, files_so_far  # here: imports pyarrow

@@ -177,7 +177,7 @@ def check_processes(recipe: Recipe, nproc: int) -> None:
     if process_count() > 1 and nproc > 1:
         raise RecipeError(f"--nproc: got {nproc} in one of {process_count()} processes of torchrun; allowed: 1")
     number = max(nproc, process_count())
-    kinds = sorted({stage.learner.kind for stage in recipe.stages if not stage.learner.in_processes})
+    kinds = sorted({stage.learner.kind for stage in recipe.stages if "processes" not in stage.learner.offers})
     if number > 1 and len(kinds) == len({stage.learner.kind for stage in recipe.stages}):
         what = "--nproc" if nproc > 1 else "WORLD_SIZE (of torchrun)"
         raise RecipeError(f"{what}: got {number}, but learner.kind is {kinds[0]!r}; allowed: 1, or learner.kind=fsdp")

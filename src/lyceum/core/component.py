@@ -32,6 +32,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from lyceum.core import own_components, paper_folders
+from lyceum.core.needs import Gift, Gives, Need, declared, unmet
 from lyceum.utils.documents import is_unicode
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
@@ -39,7 +40,7 @@ from lyceum.utils.terminal import quoted
 if TYPE_CHECKING:
     from lyceum.core.paper_folders import PaperFolder
     from lyceum.core.settings import Composition
-    from lyceum.core.types import EngineOffer, FrozenName, TaskSource
+    from lyceum.core.types import TaskSource
 
 LARGEST = 1_000_000
 """Largest absolute value of an integer setting, unless the setting has a larger bound of its own."""
@@ -103,18 +104,30 @@ class Settings(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        """What it reads of the engine that not every engine offers; nested settings are included."""
-        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
-        return frozenset[Any]().union(*(each.of_engine for each in nested if isinstance(each, Settings)))
+    requires: ClassVar[tuple[Gift | Need, ...]] = ()
+    """What it needs of the rest of a stage or a search, beside what its bases need (``core/needs.py``)."""
+    refuses: ClassVar[tuple[Gift | Need, ...]] = ()
+    """What it does not go with, beside what its bases do not."""
+    gives: ClassVar[tuple[Gift | Gives, ...]] = ()
+    """What it gives the rest, beside what its bases give."""
+
+    def nested(self) -> Iterator[tuple[str, Settings]]:
+        """The settings in its own fields, alone or in tuples, each with the field's name."""
+        for name, value in self:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, Settings):
+                    yield name, each
 
     @property
-    def of_models(self) -> frozenset[FrozenName]:
-        """``average`` where it reads the stage's slow average of the policy; nested settings are included. (A reference
-        is made wherever it is needed, a teacher has a check of its own.)"""
-        nested = (each for _, value in self for each in (value if isinstance(value, tuple) else (value,)))
-        return frozenset[Any]().union(*(each.of_models for each in nested if isinstance(each, Settings)))
+    def needed(self) -> frozenset[Gift]:
+        """What it needs as it is set; nested settings are included."""
+        own = frozenset(need.of for need in declared(type(self), "requires") if need.when(self))
+        return own.union(*(each.needed for _, each in self.nested()))
+
+    @property
+    def offers(self) -> frozenset[Gift]:
+        """What it gives as it is set."""
+        return frozenset(each.of for each in declared(type(self), "gives") if each.when(self))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -227,18 +240,48 @@ class Component(Settings):
 
     def components(self) -> Iterator[Component]:
         """The components in its own fields, alone or in tuples."""
-        for _, value in self:
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, Component):
-                    yield each
+        return (each for _, each in self.nested() if isinstance(each, Component))
+
+    def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
+        """What is nested in it whose conflicts are looked for where its own are."""
+        return self.nested()
 
     def code(self) -> tuple[str, ...]:
         """The Python functions that building it would run, as the recipe names them."""
         return ()
 
+    def conflicts(self, stage: Composition, outer: Component | None = None) -> list[str]:
+        """Why it does not go with the rest of a stage or a search, one line each; nested components are included.
+
+        Args:
+            outer: the component of the stage that it is nested in.
+        Raises:
+            RecipeError: its ``check`` returned something else than a list of texts.
+        """
+        outer = outer or self
+        above = None if self.slot == "stages" else outer
+        lines: list[str] = []
+        within = list(self.checked(stage))
+        for name, each in within:
+            if isinstance(each, Component):
+                of = each.conflicts(stage, above)
+                # A curriculum in another one: its keys are below this one's.
+                key = f"{each.slot}.{name}." if each.slot == self.slot else f"{each.slot}."
+                lines += [re.sub(rf"^{each.slot}\.", key, line) for line in of] if each.slot else of
+            else:
+                within += each.nested()
+                lines += unmet(each, self, outer, stage)
+        lines += unmet(self, self, outer, stage)
+        own: Any = self.check(stage)
+        if not isinstance(own, list | tuple) or not all(isinstance(line, str) for line in own):
+            raise RecipeError(
+                f"{self.slot} {self.kind!r}: check returned {own!r:.200}; allowed: a list of lines, [] if none"
+            )
+        return [*lines, *own]
+
     def check(self, stage: Composition) -> list[str]:
-        """Conflicts with the other components of a stage or a search, one line each; nested components are included."""
-        return [line for part in self.components() for line in lines_of(part, stage)]
+        """Conflicts with the rest of a stage or search that ``requires`` and ``refuses`` do not say, one line each."""
+        return []
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError where the tasks lack fields that are read; nested components are checked too."""
@@ -250,20 +293,6 @@ def _is_same(taken: type[Component], defined: type[Component]) -> bool:
     """Whether a class is an earlier one again: a cell that was run twice, a file imported under two names."""
     file = own_components.file_of(defined)
     return taken.__module__ == defined.__module__ or (file is not None and own_components.file_of(taken) == file)
-
-
-def lines_of(part: Component, stage: Composition) -> list[str]:
-    """What a component's ``check`` says.
-
-    Raises:
-        RecipeError: it returned something else than a list of texts.
-    """
-    lines: Any = part.check(stage)
-    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-        raise RecipeError(
-            f"{part.slot} {part.kind!r}: check returned {lines!r:.200}; allowed: a list of lines, [] if none"
-        )
-    return list(lines)
 
 
 def kinds(slot: str) -> dict[str, type[Component]]:
@@ -298,10 +327,12 @@ def find(slot: str, kind: str) -> type[Component] | None:
 
 def _shipped(slot: str, kind: str) -> type[Component] | None:
     """Lyceum's own component of a kind."""
-    if not KIND.fullmatch(kind) or (found := _named_after(slot, kind, paper_folders.shipped)) is not None:
-        return found
-    _import_package(slot)
-    return _registry.get(slot, {}).get(kind)
+    if not KIND.fullmatch(kind):
+        return None
+    if (found := _named_after(slot, kind, paper_folders.shipped)) is None:
+        _import_package(slot)
+        found = _registry.get(slot, {}).get(kind)
+    return found
 
 
 def _named_after(slot: str, kind: str, folders: Callable[[], Iterable[PaperFolder]]) -> type[Component] | None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from lyceum.core.component import Component, lines_of
+from lyceum.core.component import Component, Settings
+from lyceum.core.needs import FROZEN, OFFERS, Gift, Gives, Need
 from lyceum.core.roles import Roles
 from lyceum.core.schedule import Schedule
-from lyceum.core.types import EngineOffer, Sampling, can_be_compared
+from lyceum.core.types import Sampling, can_be_compared
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import printable, quoted
 
@@ -112,19 +113,12 @@ class RolloutSettings(Component, slot="rollout"):
         return None
 
     @property
-    def spans_steps(self) -> bool:
-        """Whether it leaves trajectories unfinished that go on in the next step."""
-        return False
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        """What guides its search: the verifier, the value model, or both."""
-        return ()
-
-    @property
-    def values_states(self) -> bool:
-        """Whether each state of its trajectories, the prompt included, has the value model's value (``Node.value``)."""
-        return False
+    def offers(self) -> frozenset[Gift]:
+        fixed = self.size is not None and self.size.setting != "iterations" and self.size.number is not None
+        settable = self.size is not None and self.size.setting == "samples"
+        sized = frozenset[Gift]({"trajectories"} if fixed else ()) | frozenset[Gift]({"samples"} if settable else ())
+        constrained = frozenset[Gift](() if self.sampling.constraint is None else {"constrained-tokens"})
+        return super().offers | sized | constrained
 
     def sized(self, n: int) -> Self:
         """The same rollout for about ``n`` finished trajectories.
@@ -151,10 +145,6 @@ class RolloutSettings(Component, slot="rollout"):
 class CreditSettings(Component, slot="credit"):
     """From outcomes to advantages."""
 
-    gives_value_target: ClassVar[bool] = False
-    """Whether this credit gives targets for a value head."""
-    reads_teacher: ClassVar[bool] = False
-    """Whether it learns from the stage's teacher."""
     reads_steps: ClassVar[bool] = True
     """Whether it may read judged steps; where it does not, they are not looked up in the tokens."""
     reads_parts: ClassVar[bool] = False
@@ -178,16 +168,6 @@ class CreditSettings(Component, slot="credit"):
 class ObjectiveSettings(Component, slot="objective"):
     """A loss."""
 
-    reads_teacher: ClassVar[bool] = False
-    """Whether it learns from the stage's teacher."""
-    pairs_samples: ClassVar[bool] = False
-    """Whether it learns from nothing but pairs of a task's trajectories."""
-
-    @property
-    def trains_value(self) -> bool:
-        """Whether it trains a value head."""
-        return False
-
     def imitates(self, forest: Forest) -> bool:
         """Whether it learns from some of a step's rows whatever the rewards are."""
         return False
@@ -199,18 +179,12 @@ class ObjectiveSettings(Component, slot="objective"):
 class CurriculumSettings(Component, slot="curriculum"):
     """Which tasks are drawn. A curriculum that modifies another one holds it in a slot."""
 
-    has_end: ClassVar[bool] = False
-    """Whether it says when it is through, whatever it holds: ``build`` then gives an ``EndingCurriculum``."""
-
     @property
-    def ends(self) -> bool:
-        """Whether it, or one that it holds, says when it is through."""
-        return self.has_end or any(part.ends for part in self.components() if isinstance(part, CurriculumSettings))
-
-    @property
-    def gives_token_budgets(self) -> bool:
-        """Whether its tasks have a token budget in their columns."""
-        return any(part.gives_token_budgets for part in self.components() if isinstance(part, CurriculumSettings))
+    def offers(self) -> frozenset[Gift]:
+        """What it gives, or a curriculum that it holds."""
+        return super().offers.union(
+            *(part.offers for part in self.components() if isinstance(part, CurriculumSettings))
+        )
 
     def handed_on(self, run: Path) -> Self:
         """The same settings with this run's folder where they name an earlier stage of it."""
@@ -227,6 +201,9 @@ class GuidanceSettings(Component, slot="guidance"):
     plays: ClassVar[tuple[str, ...]] = ()
     """The roles that it has the policy play; a stage may bind them to different models."""
 
+    gives: ClassVar = (Gives("played-roles", when=lambda own: bool(own.plays)),)
+    requires: ClassVar = (Need("roles", when=lambda own: bool(own.plays)),)
+
     @abstractmethod
     def build(self, source: TaskSource, *, seed: int) -> Guidance: ...
 
@@ -240,6 +217,14 @@ class RewardSettings(Component, slot="reward"):
     """
 
     besides: ClassVar[tuple[str, ...]] = ("FILE.py:FUNCTION",)
+    gives: ClassVar = ("verifier", Gives("frozen-scores", when=lambda own: bool(own.needed & FROZEN)))
+    requires: ClassVar = (
+        Need(
+            "company",
+            when=lambda own: own.standardise,
+            line="reward.{part.kind}.standardise compares trajectories",
+        ),
+    )
 
     after_verdict: ClassVar[bool] = False
     """Whether it is told which answers are correct: it then runs after the other parts, and its ``build`` returns a
@@ -288,20 +273,9 @@ class RewardSettings(Component, slot="reward"):
         return (self.weight, self.schedule, self.combine, self.standardise) == (1.0, None, "add", False)
 
     @property
-    def asks_value(self) -> bool:
-        """Whether it, or a part that it refines, asks the stage's value model."""
-        return any(part.asks_value for part in self.components() if isinstance(part, RewardSettings))
-
-    @property
     def waits_for_model(self) -> bool:
         """As ``asks_model``, where that depends on the settings."""
         return self.asks_model
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if self.standardise:
-            lines += stage.without_company(f"reward.{self.kind}.standardise compares trajectories")
-        return lines
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
@@ -339,17 +313,8 @@ class ScorerSettings(Component, slot="scorer"):
 class ValueSettings(Component, slot="value"):
     """How the value of unfinished paths is estimated."""
 
-    trainable: ClassVar[bool] = False
-    """Whether it learns from finished trees: ``build`` then gives a ``TrainableValue``."""
     reads: ClassVar[bool] = True
     """Whether it reads a path's tokens, whose forward passes then count as cost."""
-    judges: ClassVar[bool] = False
-    """Whether it gives rewards: ``build`` then gives a ``JudgingValue``."""
-
-    @property
-    def learns_online(self) -> bool:
-        """Whether it learns from each step of an online stage: ``build`` then gives an ``ObservingValue``."""
-        return False
 
     @property
     def untrained(self) -> bool:
@@ -370,9 +335,6 @@ class ValueSettings(Component, slot="value"):
 
 class LearnerSettings(Component, slot="learner"):
     """How weights are updated."""
-
-    in_processes: ClassVar[bool] = False
-    """Whether several processes can train together."""
 
     lr: float = Field(default=1e-6, gt=0)
     """Peak learning rate."""
@@ -407,26 +369,15 @@ class LearnerSettings(Component, slot="learner"):
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
 
-    one_per_process: ClassVar[bool] = False
-    """Whether a process can hold only one that serves, and so one model."""
-
     @property
     def precision(self) -> Precision | None:
         """Precision that it computes in, where that is not the weights' own."""
         return None
 
     @property
-    def offers(self) -> frozenset[EngineOffer]:
-        """What it gives beyond tokens; a stage or a search that reads more is refused."""
-        return frozenset(get_args(EngineOffer))
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + [
-            f"engine: got {self.kind!r}, which as set gives no {offer}, and {part.slot}.kind {part.kind!r} reads it; "
-            "allowed: an engine that gives it, such as 'embedded'"
-            for part in stage.components()
-            for offer in sorted(part.of_engine - self.offers)
-        ]
+    def offers(self) -> frozenset[Gift]:
+        """What it gives, of which each of ``OFFERS`` is something beyond tokens."""
+        return super().offers | OFFERS
 
     @abstractmethod
     def build(self, policy: Policy) -> Engine:
@@ -483,8 +434,6 @@ class DataSettings(Component, slot="data"):
 
     samples: ClassVar[bool] = False
     """Whether the stage's policy samples them, by the stage's own curriculum, rollout and reward."""
-    demonstrates: ClassVar[bool] = False
-    """Whether they are demonstrations (``Origin.TEACHER``), which the objective ``sft`` trains."""
 
     given: ClassVar[bool] = False
     """Whether a file gives them: ``groups`` reads them one by one. How likely they were as they were written is
@@ -607,14 +556,22 @@ class Composition:
     average: AverageSettings | None = None
     reference: ReferenceSettings | None = None
     replay: ReplaySettings | None = None
+    learner: LearnerSettings | None = None
     engine: EngineSettings | None = None
     roles: Roles | None = None
 
     def components(self) -> list[Component]:
         """All of them, in the order of the fields."""
-        held = [getattr(self, field.name) for field in fields(self)]
-        listed = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
-        return [part for part in listed if isinstance(part, Component)]
+        return [part for field in fields(self) for part in self.held(field.name) if isinstance(part, Component)]
+
+    def conflicts(self) -> list[str]:
+        """Why its components do not go together, one line each."""
+        return [line for part in self.components() for line in part.conflicts(self)]
+
+    def held(self, name: str) -> tuple[Settings, ...]:
+        """What is in one of its fields."""
+        value = getattr(self, name)
+        return tuple(each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Settings))
 
     @property
     def trajectories(self) -> int | None:
@@ -637,18 +594,26 @@ class Composition:
         known = ", ".join(able) or "none, as no stage before this one leaves trees (an offline one does)"
         return [f"{key}: got {quoted(name)}{nearest(name, able)}, {why}; allowed: {known}"]
 
-    def without_company(self, why: str, *, allowed: str = "2 or more") -> list[str]:
+    def without_company(self, why: str, *, other: str = "") -> list[str]:
         """An error line where a task's group has one row, or several that are the same, for what compares rows.
 
         Args:
             why: who compares them, as a clause.
+            other: what is allowed beside more rows.
         """
         if self.trajectories == 1:
-            return [f"{self.trajectories_key}: got 1, but {why}; allowed: {allowed}"]
-        alone = None if self.guidance else self.rollout
-        if alone is not None and alone.kind == "flat" and alone.sampling.temperature == 0:
+            return [f"{self.trajectories_key}: got 1, but {why}; allowed: 2 or more{other}"]
+        if self.rollout is not None and not self.guidance and "equal-rows" in self.rollout.offers:
             return [f"rollout.sampling.temperature: got 0, but {why}, which are then equal; allowed: above 0"]
         return []
+
+
+READ = {
+    "teacher": "learns from one; allowed: a folder such as runs/NAME/model",
+    "average": "reads the slow average of the policy; allowed: a decay, such as {decay: 0.995}, in a stage that has "
+    "one ('online', 'interleaved')",
+}
+"""What a stage says where it lacks a model that something reads."""
 
 
 class StageSettings(Component, slot="stages"):
@@ -697,18 +662,25 @@ class StageSettings(Component, slot="stages"):
     @abstractmethod
     def build(self, session: Session) -> StageRun: ...
 
+    def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
+        """Without the reward's parts, which are checked where the recipe's is known, and what this stage leaves out."""
+        known = {field.name for field in fields(Composition)}
+        return (
+            (name, part)
+            for name, part in self.nested()
+            if not isinstance(part, RewardSettings) and (name not in known or stage.held(name))
+        )
+
     def check(self, stage: Composition) -> list[str]:
-        # The reward's parts are checked where the recipe's reward is known.
-        parts = (part for part in self.components() if not isinstance(part, RewardSettings))
-        lines = [line for part in parts for line in lines_of(part, stage)]
-        readers = [f"{part.slot}.kind '{part.kind}'" for part in stage.components() if "average" in part.of_models]
-        if readers and stage.average is None:
-            lines.append(
-                f"average: got none, but {readers[0]} reads the slow average of the policy; allowed: a decay, such as "
-                "{decay: 0.995}, in a stage that has one ('online', 'interleaved')"
-            )
-        if stage.average is not None and not readers:
-            lines.append(f"average: got decay {stage.average.decay:g}, but nothing here reads it; allowed: none")
+        lines: list[str] = []
+        held: Any
+        for name, held in (("teacher", stage.teacher), ("average", stage.average)):
+            readers = [f"{part.slot}.kind '{part.kind}'" for part in stage.components() if name in part.needed]
+            if readers and held is None:
+                lines.append(f"{name}: got none, but {readers[0]} {READ[name]}")
+            if held is not None and not readers:
+                got = quoted(held.path) if name == "teacher" else f"decay {held.decay:g}"
+                lines.append(f"{name}: got {got}, but nothing here reads it; allowed: none")
         kept = [name for name, left in stage.before.items() if "model" in left]
         for place, one in enumerate(stage.reference.average if stage.reference is not None else ()):
             if one.from_stage is not None and one.from_stage not in kept:

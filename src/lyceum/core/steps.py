@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Sampling
+from lyceum.core.types import Context, Sampling
 from lyceum.utils.seeds import counter_seed
 from lyceum.utils.stop_strings import ends_in_new
 
@@ -29,6 +30,8 @@ RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version", "top", "entro
 
 class Steps(Settings):
     """Where one step ends and the next begins."""
+
+    requires: ClassVar = (Need("model_logprob", when=lambda own: own.by == "entropy"),)
 
     by: Literal["tokens", "lines", "marker", "entropy"] = "tokens"
     """``tokens``: after a fixed number of tokens; ``lines``: at each line's end; ``marker``: after one of the markers;
@@ -52,10 +55,6 @@ class Steps(Settings):
         if "" in self.markers:
             raise ValueError("markers: got an empty text; allowed: texts with at least one character")
         return self
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return frozenset({"model_logprob"} if self.by == "entropy" else ())
 
     @property
     def separators(self) -> tuple[str, ...]:

@@ -412,9 +412,7 @@ class Constraint(Protocol):
 class ConstraintSettings(Component, slot="constraint"):
     """What completions may be. A constraint never depends on the weights."""
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"constraint"})
+    requires: ClassVar = ("constraint",)
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
@@ -516,11 +514,6 @@ class Request:
     entropy: bool = False
     model: int = 0
 
-
-EngineOffer = Literal["model_logprob", "score", "top_logprobs", "entropy", "constraint"]
-"""What an engine may give beyond tokens and ``behaviour_logprob``: ``Continuation.model_logprob``, ``Engine.score``,
-``Continuation.top``, ``Continuation.entropy`` and a temperature by a rule; and ``Sampling.constraint``, a transform of
-the logits that the learner repeats."""
 
 TopTokens = tuple[tuple[int, float], ...]
 """(token, log-probability in nats) of the most likely tokens, the likeliest first."""
@@ -674,7 +667,7 @@ class GradingContext(Protocol):
         """Log-probabilities under one of the stage's frozen models, which the paths go through together.
 
         Raises:
-            RuntimeError: the stage has no such model. A reward that asks it says so (``of_models``).
+            RuntimeError: the stage has no such model. A reward that asks it says so (``requires``).
         """
         ...
 
@@ -682,7 +675,7 @@ class GradingContext(Protocol):
         """What the stage's value model says of paths, as rewards.
 
         Raises:
-            RuntimeError: the stage has none that judges. A reward that asks it says so (``asks_value``).
+            RuntimeError: the stage has none that judges. A reward that asks it says so (``requires``).
         """
         ...
 

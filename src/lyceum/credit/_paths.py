@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.keys import Keyed, begins_pass
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import BaseCredit, CreditWithKL, needs_company
+from lyceum.credit.base import BaseCredit, CreditWithKL
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -34,14 +34,13 @@ class ForestCredit(BaseCredit):
 class ForestCreditSettings(CreditWithKL):
     """Settings of a credit without state that compares a task's rows, and reads more of a forest than their rewards."""
 
+    requires: ClassVar = ("company",)
+
     @abstractmethod
     def credited(self, forest: Forest) -> Credited: ...
 
     def build(self) -> Credit:
         return ForestCredit(self.needs, self.credited)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ class ActionGAE(StepwiseCredit):
     a step of the completion, costs one discount however many tokens it has.
     """
 
-    gives_value_target: ClassVar[bool] = True
     without_steps: ClassVar[str] = "gae"
+    gives: ClassVar = ("value-targets",)
 
     kind: Literal["action-gae"] = "action-gae"
     gamma: float = Field(0.95, ge=0, le=1)

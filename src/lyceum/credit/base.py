@@ -12,7 +12,7 @@ from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.group import AGE
-from lyceum.core.settings import Composition, CreditSettings
+from lyceum.core.settings import CreditSettings
 from lyceum.core.types import Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.utils.errors import Diverged, RunError
@@ -41,12 +41,6 @@ class CreditWithKL(CreditSettings):
 
     def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
         return (*super().sources(outcome), *(("kl",) if self.kl_in_reward.coefficient else ()))
-
-
-def needs_company(kind: str, stage: Composition) -> list[str]:
-    """An error line where the stage's groups have one row, which a credit that compares rows cannot use."""
-    why = f"credit.kind '{kind}' compares the samples of a task"
-    return stage.without_company(why, allowed="2 or more, or credit.kind 'reinforce'")
 
 
 def by_group(

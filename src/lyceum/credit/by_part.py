@@ -13,7 +13,7 @@ from lyceum.core.component import Settings, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, State
-from lyceum.credit.base import CreditWithKL, needs_company, row_reward, spread
+from lyceum.credit.base import CreditWithKL, row_reward, spread
 from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.shares import token_shares
 from lyceum.reward.base import part_names
@@ -70,6 +70,7 @@ class ByPart(CreditWithKL):
     """
 
     reads_parts: ClassVar[bool] = True
+    requires: ClassVar = ("company",)
 
     kind: Literal["by-part"] = "by-part"
     parts: dict[str, PartTerm] = Field(default_factory=lambda: {OUTCOME: PartTerm()}, min_length=1, max_length=32)
@@ -90,16 +91,15 @@ class ByPart(CreditWithKL):
         return PartCredit(self)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = needs_company(self.kind, stage)
         given = part_names(stage.reward)
+        lines = [
+            f"credit.parts: got {quoted(name)}, which is no part of the reward; allowed: "
+            f"{', '.join((OUTCOME, *given))}, or a part of one, such as {given[0] if given else 'task'}/NAME"
+            for name in self.parts
+            if name.partition("/")[0] not in (OUTCOME, *given)
+        ]
         if self.kl_in_reward.coefficient and OUTCOME not in self.parts:
             lines.append("credit.kl_in_reward: got a coefficient, but credit.parts have no 'outcome'; allowed: with it")
-        for name in self.parts:
-            if name.partition("/")[0] not in (OUTCOME, *given):
-                lines.append(
-                    f"credit.parts: got {quoted(name)}, which is no part of the reward; allowed: "
-                    f"{', '.join((OUTCOME, *given))}, or a part of one, such as {given[0] if given else 'task'}/NAME"
-                )
         return lines
 
 

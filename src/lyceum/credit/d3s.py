@@ -10,9 +10,8 @@ from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, Origin, State
-from lyceum.credit.base import CreditWithKL, lay, needs_company, row_reward
+from lyceum.credit.base import CreditWithKL, lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -25,6 +24,7 @@ class D3S(CreditWithKL):
     """
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar = ("company",)
 
     kind: Literal["d3s"] = "d3s"
     rows: float = Field(0.75, gt=0, le=1)
@@ -52,9 +52,6 @@ class D3S(CreditWithKL):
 
     def build(self) -> Credit:
         return D3SCredit(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def shares(self, step: int) -> tuple[float, float]:
         """Of rows and of tokens after so many steps."""

@@ -9,7 +9,6 @@ from jaxtyping import Bool
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, in_float32, kl_cost, last_token, lay, token_reward, whiten
 from lyceum.credit.gae import generalised_advantage, shares_of_rewards
@@ -24,8 +23,9 @@ class EGAE(CreditWithKL):
     Completions of one task are graded together: with ``samples: 1`` each is as soon as it ends.
     """
 
-    gives_value_target: ClassVar[bool] = True
     reads_unfinished: ClassVar[bool] = True
+    gives: ClassVar = ("value-targets",)
+    refuses: ClassVar = ("replay",)
 
     kind: Literal["egae"] = "egae"
     gamma: float = Field(1.0, ge=0, le=1)
@@ -40,15 +40,6 @@ class EGAE(CreditWithKL):
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | {"old_value"}
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.replay is not None:
-            lines.append(
-                f"replay: got {stage.replay.kind!r} with credit.kind 'egae', which trains each token once, in the step "
-                "that draws it; allowed: none, or another credit"
-            )
-        return lines
 
     def build(self) -> Credit:
         return EGAECredit(self.needs, self)

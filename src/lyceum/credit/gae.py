@@ -25,7 +25,7 @@ class GAE(CreditWithKL):
     TRL, pull request 1536, and not merged); AReaL bootstraps, and drops the grade.
     """
 
-    gives_value_target: ClassVar[bool] = True
+    gives: ClassVar = ("value-targets",)
 
     kind: Literal["gae"] = "gae"
     gamma: float = Field(1.0, ge=0, le=1)

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from pydantic import Field
 
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit
 from lyceum.credit.base import (
     CreditWithKL,
@@ -16,7 +15,6 @@ from lyceum.credit.base import (
     above_zero,
     by_group,
     group_centred,
-    needs_company,
 )
 from lyceum.utils.lazy_imports import Tensor
 
@@ -27,6 +25,7 @@ class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar = ("company",)
 
     kind: Literal["group"] = "group"
     scale: Scale = "std"
@@ -41,9 +40,6 @@ class GroupRelative(CreditWithKL):
     def build(self) -> Credit:
         advantage = partial(group_relative, scale=self.scale, ddof=self.ddof, eps=self.eps)
         return OutcomeCredit(self.needs, self.kl_in_reward, advantage)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 def group_relative(

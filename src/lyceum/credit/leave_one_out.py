@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit
-from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred, needs_company
+from lyceum.credit.base import CreditWithKL, OutcomeCredit, by_group, group_centred
 from lyceum.utils.lazy_imports import Tensor
 
 
@@ -16,14 +15,12 @@ class LeaveOneOut(CreditWithKL):
     """Each row against the mean of the other rows of its task: an unbiased baseline, without scaling."""
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar = ("company",)
 
     kind: Literal["leave-one-out"] = "leave-one-out"
 
     def build(self) -> Credit:
         return OutcomeCredit(self.needs, self.kl_in_reward, leave_one_out)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 def leave_one_out(reward: Float[Tensor, " R"], group: Int[Tensor, " R"]) -> Float[Tensor, " R"]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest, Rows
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
     BaseCredit,
@@ -19,7 +18,6 @@ from lyceum.credit.base import (
     group_centred,
     kl_cost,
     lay,
-    needs_company,
 )
 from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -31,6 +29,8 @@ class NodeValue(CreditWithKL):
 
     Source: DeepSearch, arXiv:2509.25454, section 4.3, and its released code (advantage_fn.py).
     """
+
+    requires: ClassVar = ("company",)
 
     kind: Literal["node-value"] = "node-value"
     scale: Literal["none", "std"] = "none"
@@ -53,9 +53,6 @@ class NodeValue(CreditWithKL):
 
     def sources(self, outcome: tuple[str, ...]) -> tuple[str, ...]:
         return ("outcome", "shaping") if len(super().sources(outcome)) > 1 else outcome
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
     def build(self) -> Credit:
         return NodeValueCredit(self)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
-from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, lay, needs_company, row_reward, whiten
+from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, lay, row_reward, whiten
 from lyceum.credit.gae import process_reward
 from lyceum.credit.leave_one_out import leave_one_out
 from lyceum.credit.shares import token_shares
@@ -23,6 +22,8 @@ class Prime(CreditWithKL):
 
     Source: PRIME, arXiv:2502.01456; its released code's compute_rloo_returns.
     """
+
+    requires: ClassVar = ("company",)
 
     kind: Literal["prime"] = "prime"
     process_coefficient: float = 1.0
@@ -41,9 +42,6 @@ class Prime(CreditWithKL):
 
     def build(self) -> Credit:
         return PrimeCredit(self.needs, self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 @dataclass

@@ -40,13 +40,12 @@ class Recomposed(CreditSettings):
         return RecomposedCredit(self.of.build(), self.share)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if self.of.gives_value_target or self.of.reads_teacher or self.of.reads_parts or self.of.kind == self.kind:
-            lines.append(
-                f"credit.of.kind: got '{self.of.kind}'; allowed: a credit that compares the rows of a group, such as "
-                "'group'"
-            )
-        return lines
+        of = self.of
+        if not ("value-targets" in of.offers or "teacher" in of.needed or of.reads_parts or isinstance(of, Recomposed)):
+            return []
+        return [
+            f"credit.of.kind: got '{of.kind}'; allowed: a credit that compares the rows of a group, such as 'group'"
+        ]
 
 
 class RecomposedCredit:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
+from lyceum.core.needs import Need
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
     BaseCredit,
@@ -18,7 +18,6 @@ from lyceum.credit.base import (
     kl_cost,
     last_token,
     lay,
-    needs_company,
     whiten,
 )
 from lyceum.credit.gae import generalised_advantage, shares_of_rewards
@@ -27,6 +26,8 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 class ReinforcePlusPlus(CreditWithKL):
     """The reward-to-go, whitened over all tokens of the step."""
+
+    requires: ClassVar = (Need("company", when=lambda own: own.baseline == "group"),)
 
     kind: Literal["reinforce-plus-plus"] = "reinforce-plus-plus"
     baseline: Literal["none", "group"] = "none"
@@ -41,9 +42,6 @@ class ReinforcePlusPlus(CreditWithKL):
 
     def build(self) -> Credit:
         return ReinforcePlusPlusCredit(self.needs, self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage) if self.baseline == "group" else []
 
 
 @dataclass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited, State
 from lyceum.credit.base import BaseCredit, CreditWithKL, row_reward, spread
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -32,17 +31,14 @@ class RoleBaseline(CreditWithKL):
         follows game by game, each of a deal of its own, and moves before it was read for the next one.
     """
 
+    requires: ClassVar = ("played-roles",)
+
     kind: Literal["role-baseline"] = "role-baseline"
     decay: float = Field(default=0.95, ge=0, lt=1)
     """Share of the old mean that is kept at each step (no unit)."""
 
     def build(self) -> Credit:
         return RoleBaselineCredit(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        if any(guide.plays for guide in stage.guidance):
-            return []
-        return ["credit.kind: got 'role-baseline' in a stage without roles; allowed: another kind, such as reinforce"]
 
 
 class RoleBaselineCredit(BaseCredit):

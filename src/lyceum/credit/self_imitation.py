@@ -12,14 +12,12 @@ from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
     CreditWithKL,
     above_zero,
     by_group,
     group_centred,
-    needs_company,
     recorded_rows,
     row_reward,
     spread,
@@ -38,6 +36,7 @@ class SelfImitation(CreditWithKL):
     """
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar = ("company", "replay")
 
     kind: Literal["self-imitation"] = "self-imitation"
     scale: Literal["none", "std"] = "none"
@@ -53,14 +52,6 @@ class SelfImitation(CreditWithKL):
 
     def build(self) -> Credit:
         return SelfImitationCredit(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = needs_company(self.kind, stage)
-        if stage.replay is None:
-            lines.append(
-                f"replay: got none, but credit.kind '{self.kind}' imitates recorded groups; allowed: such as own"
-            )
-        return lines
 
 
 class SelfImitationCredit:

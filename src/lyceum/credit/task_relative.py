@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, row_reward, spread
 from lyceum.credit.group import group_relative
@@ -25,17 +24,14 @@ class TaskRelative(CreditWithKL):
     question, one for each pair of kind of task and role. Tasks of one source are of one kind.
     """
 
+    requires: ClassVar = ("played-roles",)
+
     kind: Literal["task-relative"] = "task-relative"
     eps: float = Field(1e-6, gt=0)
     """Added to the standard deviation, in the reward's unit."""
 
     def build(self) -> Credit:
         return TaskRelativeCredit(self.needs, self)
-
-    def check(self, stage: Composition) -> list[str]:
-        if any(guide.plays for guide in stage.guidance):
-            return []
-        return ["credit.kind: got 'task-relative' in a stage without roles; allowed: another kind, such as group"]
 
 
 @dataclass

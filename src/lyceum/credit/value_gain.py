@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import BaseCredit, CreditWithKL, by_group, group_centred, lay, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -20,15 +19,10 @@ class ValueGain(CreditWithKL):
     Source: Direct Advantage Policy Optimization, arXiv:2412.18279 (advantages of steps by a critic trained before).
     """
 
-    kind: Literal["value-gain"] = "value-gain"
+    gives: ClassVar = ("step-tokens",)
+    requires: ClassVar = ("state-values",)
 
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None or stage.rollout.values_states:
-            return []
-        return [
-            f"rollout.kind: got '{stage.rollout.kind}', which does not have every state valued, as credit.kind "
-            f"'{self.kind}' reads it; allowed: 'next-steps' with others 'value'"
-        ]
+    kind: Literal["value-gain"] = "value-gain"
 
     def build(self) -> Credit:
         return ValueGainCredit(self)

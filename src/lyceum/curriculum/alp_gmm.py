@@ -232,9 +232,9 @@ def fit(points: Float[np.ndarray, "task dim"], settings: AlpGmm, *, seed: int) -
     Source:
         Portelas et al., arXiv:1910.07224, algorithm 1; the released code's defaults are those of ``AlpGmm``.
     """
-    from sklearn.mixture import GaussianMixture  # here: it takes a second to import, and most runs never fit one
+    from sklearn import mixture  # here: it takes a second to import, and most runs never fit one
 
     counts = range(settings.least_components, settings.most_components + 1)
-    fitted = [GaussianMixture(k, covariance_type="full", random_state=seed % 2**32).fit(points) for k in counts]
+    fitted = [mixture.GaussianMixture(k, covariance_type="full", random_state=seed % 2**32).fit(points) for k in counts]
     best = min(fitted, key=lambda mixture: getattr(mixture, settings.criterion)(points))
     return GaussianMixture(np.asarray(best.means_), np.asarray(best.covariances_))

@@ -29,7 +29,7 @@ class Angles(CurriculumSettings):
     There the states are the last layer's before its feed-forward part, and the Gaussian is 1000 tasks wide.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end",)
     kind: Literal["angles"] = "angles"
     pool: int = Field(default=2048, ge=1)
     """Tasks of the source that are read and ordered, once, by the policy that enters the stage."""

@@ -25,7 +25,7 @@ class ByEntropy(CurriculumSettings):
         RMT, arXiv:2509.24375, which samples easy tokens first by their entropy; the sliding window is ours.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end",)
     kind: Literal["entropy"] = "entropy"
     pool: int = Field(4, ge=1, le=1000)
     """Tasks drawn per picked task; 1 picks all of them."""

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, CurriculumSettings
+from lyceum.core.settings import CurriculumSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
@@ -42,6 +42,9 @@ class GoodPrefixes(CurriculumSettings):
     a starting state there, but not here.
     """
 
+    gives: ClassVar = ("prefix-lengths",)
+    requires: ClassVar = ("prefixes",)
+
     kind: Literal["good-prefixes"] = "good-prefixes"
     pool: int = Field(default=128, ge=1)
     """Tasks tested per round, in whole steps; their samples are drawn and not trained on."""
@@ -57,14 +60,6 @@ class GoodPrefixes(CurriculumSettings):
     """Sampling weights of starting states are decay^i, with replacement; the shortest prefix has i = 0."""
     step: Steps = Steps(by="lines")
     """Where a prefix may end: at the end of a step."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if any(guide.kind == "prefix" for guide in stage.guidance):
-            return []
-        return [
-            "guidance: got none of kind 'prefix', which curriculum.kind 'good-prefixes' needs for completions to begin "
-            "where it says; allowed: guidance with {kind: prefix}"
-        ]
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> GoodPrefixesCurriculum:
         if policy is None:

@@ -38,7 +38,7 @@ class HardFilter(CurriculumSettings):
     tested; here a task is judged by the samples of its own turn in the round.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end",)
     kind: Literal["hard-filter"] = "hard-filter"
     hard: float = Field(default=0.25, ge=0, lt=1)
     """Maximum accuracy of its direct samples at which a task stays (no unit)."""

@@ -68,7 +68,7 @@ class Knapsack(CurriculumSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + samples_as_in(stage, self.samples)
+        return samples_as_in(stage, self.samples)
 
     def check_tasks(self, source: TaskSource) -> None:
         if self.by is not None:

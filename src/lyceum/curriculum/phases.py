@@ -27,7 +27,7 @@ class Phases(CurriculumSettings):
     reward as difficulty. There length is counted in tokens.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end",)
     kind: Literal["phases"] = "phases"
     lengths: tuple[int, ...] = Field(min_length=1, max_length=64)
     """Maximum prompt length of each phase, in characters, increasing; longer tasks are never drawn."""

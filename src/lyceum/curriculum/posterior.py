@@ -28,7 +28,7 @@ class PosteriorDraws(CurriculumSettings):
     of the data.
     """
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end",)
     kind: Literal["posterior"] = "posterior"
     samples: int = Field(default=8, ge=2)
     """Mean rollouts per task: a step's total is exactly this times its tasks. ``rollout.samples``, or a search's
@@ -53,7 +53,7 @@ class PosteriorDraws(CurriculumSettings):
         return self
 
     def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + samples_as_in(stage, self.samples)
+        return samples_as_in(stage, self.samples)
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> PosteriorCurriculum:
         return PosteriorCurriculum(self, source, seed=seed)

@@ -25,7 +25,7 @@ FIELD = "token_budget"
 class ShrinkingBudget(CurriculumSettings):
     """The draws of another curriculum, each task with the step's token budget."""
 
-    has_end: ClassVar[bool] = True
+    gives: ClassVar = ("end", "token-budgets")
     kind: Literal["shrinking-budget"] = "shrinking-budget"
     start_tokens: int = Field(256, ge=1)
     """Budget of the first steps, in tokens."""
@@ -52,10 +52,6 @@ class ShrinkingBudget(CurriculumSettings):
         if template is not None and set(fields_of(template)) != {FIELD}:
             raise ValueError(f"got {template!r}; allowed: a text with {{{FIELD}}}, or null")
         return template
-
-    @property
-    def gives_token_budgets(self) -> bool:
-        return True
 
     def build(self, source: TaskSource, *, seed: int, policy: Policy | None = None) -> Curriculum:
         """

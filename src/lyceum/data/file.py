@@ -79,7 +79,7 @@ class File(DataSettings):
             pass
 
     def check_files(self, tokenizer: PreTrainedTokenizerBase, limit: int, objective: ObjectiveSettings | None) -> None:
-        used, paired = 0, objective is None or not objective.pairs_samples
+        used, paired = 0, objective is None or "pairs-alone" not in objective.offers
         outcomes: dict[int, float] = {}
         for used, (_, row) in enumerate(self.rows(tokenizer, limit, warn=True), 1):  # noqa: B007, it is read below
             if not paired:

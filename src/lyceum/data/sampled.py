@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, DataSettings
+from lyceum.core.settings import DataSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Gathering
 
@@ -17,20 +17,13 @@ class Sampled(DataSettings):
     """Tasks drawn by the stage's curriculum, rolled out and graded once, by the policy that enters."""
 
     samples: ClassVar[bool] = True
+    refuses: ClassVar = ("unfinished",)
 
     kind: Literal["sampled"] = "sampled"
     tasks: int = Field(default=256, ge=1)
     """Number of tasks sampled; with ``max_tokens`` the maximum."""
     part: int = Field(default=64, ge=1)
     """Tasks sampled at once, then written to the run's folder: a killed run goes on after the last ones written."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is not None and stage.rollout.spans_steps:
-            return [
-                f"rollout: got {stage.rollout.kind!r}, whose trajectories go on in the next step, but data.kind "
-                "'sampled' has one step; allowed: a rollout whose trajectories end in the step in which they began"
-            ]
-        return []
 
     async def parts(self, stage: Gathering) -> AsyncIterator[Sequence[Tree]]:
         for first in range(0, self.tasks, self.part):

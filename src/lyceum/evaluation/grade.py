@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lyceum.core.component import explain, kinds
+from lyceum.core.needs import FROZEN
 from lyceum.core.tree import LOGGED, Node, UnknownTokens
 from lyceum.core.types import (
     Continuation,
@@ -220,12 +221,12 @@ class Grading:
                 f"output: {written} is there and was not written by lyceum grade; allowed: a new file, or grades"
             )
         grading = cls(recipe, columns, path, rollouts, written, model is not None)
-        if not run and "tasks" not in raw and any(part.kind == "task" for part in recipe.reward):
+        if not run and "tasks" not in raw and any("tasks-verifier" in part.offers for part in recipe.reward):
             raise RecipeError(
                 "reward: got 'task', the verifier of the tasks, and a file has none; allowed: with the tasks "
                 "(tasks=KIND), or another reward, such as math"
             )
-        asking = [part.kind for part in recipe.reward if part.waits_for_model or part.of_models]
+        asking = [part.kind for part in recipe.reward if part.waits_for_model or part.needed & FROZEN]
         if asking and model is None:
             raise RecipeError(f"reward: got '{asking[0]}', which asks a model; allowed: together with --model FOLDER")
         if model is not None:

@@ -360,7 +360,7 @@ def engine_settings(overrides: Overrides) -> EngineSettings:
     raw: dict[str, Any] = {"evaluate": {"engine": "embedded"}}
     apply_overrides(raw, [_placed(override) for override in overrides])
     engine = _validated(raw).evaluation_engine
-    if lines := engine.check(Composition(engine=engine)):
+    if lines := Composition(engine=engine).conflicts():
         raise RecipeError(lines)
     return engine
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, graded, notes_of
@@ -21,6 +21,8 @@ class ConsistencyFilter(GuidanceSettings):
 
     Source: PROF, arXiv:2509.03403, and its released code (prof_grpo_both/prof_ray_trainer.py, filter_trajectories).
     """
+
+    requires: ClassVar = ("samples",)
 
     kind: Literal["consistency-filter"] = "consistency-filter"
     samples: int = Field(default=8, ge=2)
@@ -39,15 +41,6 @@ class ConsistencyFilter(GuidanceSettings):
         if self.keep >= self.samples:
             raise ValueError(f"keep: got {self.keep} with samples {self.samples}; allowed: fewer than samples")
         return self
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.rollout is not None and (stage.rollout.size is None or stage.rollout.size.setting != "samples"):
-            lines.append(
-                f"rollout.kind: got '{stage.rollout.kind}' with guidance 'consistency-filter', which sets the number "
-                "of samples; allowed: one with samples, such as 'flat'"
-            )
-        return lines
 
     def build(self, source: TaskSource, *, seed: int) -> Filter:
         return Filter(self)

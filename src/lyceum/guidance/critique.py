@@ -12,11 +12,10 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Grade, Rollout, Sampling, TaskSource
 from lyceum.guidance.base import TaskGuide, graded, notes_of
-from lyceum.guidance.pioneer_observer import needs_roles
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -68,9 +67,6 @@ class Critique(GuidanceSettings):
                 "contains the other"
             )
         return self
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + needs_roles(self, stage)
 
     def build(self, source: TaskSource, *, seed: int) -> CritiqueGuide:
         return CritiqueGuide(self)

@@ -11,8 +11,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
@@ -43,25 +44,18 @@ class DatasetReset(GuidanceSettings):
     own, one that compares a group does not.
     """
 
+    requires: ClassVar = ("trajectories",)
+    refuses: ClassVar = (
+        Need(
+            "constrained-tokens",
+            line="{got} with guidance 'dataset-reset', whose rollouts begin in demonstrations, which it may not allow; "
+            "allowed: no constraint",
+        ),
+    )
+
     kind: Literal["dataset-reset"] = "dataset-reset"
     share: float = Field(1.0, ge=0, le=1)
     """Probability that a rollout begins in the demonstration (no unit); 0 is plain sampling from the prompt."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None:
-            return []
-        lines: list[str] = []
-        if stage.trajectories is None:
-            lines.append(
-                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'dataset-reset', which says where each "
-                "trajectory begins; allowed: a rollout with a number of samples or trajectories"
-            )
-        if (constraint := stage.rollout.sampling.constraint) is not None:
-            lines.append(
-                f"rollout.sampling.constraint: got {constraint.kind!r} with guidance 'dataset-reset', "
-                "whose rollouts begin in demonstrations, which it may not allow; allowed: no constraint"
-            )
-        return lines
 
     def check_tasks(self, source: TaskSource) -> None:
         needed_demonstration(source[0], "guidance 'dataset-reset'")

@@ -12,10 +12,11 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Guidance, Rollout, Task, TaskSource
+from lyceum.core.types import Context, Guidance, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, answer_of, failed, first_tasks, graded, notes_of
 from lyceum.guidance.demonstrations import LEFT_OUT, checked
 from lyceum.reward.extract import Extract
@@ -62,6 +63,8 @@ class MultiGuidance(GuidanceSettings):
     An objective that trains a teacher's tokens (``luffy``, ``rl-plus``) learns from them.
     """
 
+    requires: ClassVar = (Need("score", when=lambda own: own.choose == "comprehension"),)
+
     kind: Literal["multi-guidance"] = "multi-guidance"
     replaced: int = Field(2, ge=1)
     """Most failures of a group that are replaced, each by another teacher's solution."""
@@ -83,13 +86,8 @@ class MultiGuidance(GuidanceSettings):
             )
         return answer
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        scored = frozenset[EngineOffer]({"score"} if self.choose == "comprehension" else ())
-        return super().of_engine | scored
-
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
+        lines: list[str] = []
         if stage.trajectories is not None and self.replaced >= stage.trajectories:
             key = stage.trajectories_key
             lines.append(

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Context, Grade, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
@@ -35,18 +35,8 @@ class PioneerObserver(GuidanceSettings):
     )
     """What the user says to the observer after the task and the pioneer's answer."""
 
-    def check(self, stage: Composition) -> list[str]:
-        return needs_roles(self, stage)
-
     def build(self, source: TaskSource, *, seed: int) -> PioneerObserverGuide:
         return PioneerObserverGuide(self)
-
-
-def needs_roles(guide: GuidanceSettings, stage: Composition) -> list[str]:
-    """An error line where the stage has no roles."""
-    if stage.roles is not None:
-        return []
-    return [f"guidance: got {guide.kind!r}, which plays {', '.join(guide.plays)}; allowed: in a stage 'online'"]
 
 
 @dataclass

@@ -21,6 +21,8 @@ class Prefix(GuidanceSettings):
     """
 
     formerly: ClassVar[tuple[str, ...]] = ("begun",)
+    gives: ClassVar = ("prefixes",)
+
     kind: Literal["prefix"] = "prefix"
 
     def build(self, source: TaskSource, *, seed: int) -> Guidance:

@@ -13,11 +13,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Message, ProposedSource, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
-from lyceum.guidance.pioneer_observer import needs_roles
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -36,9 +35,6 @@ class ProposerSolver(GuidanceSettings):
     m = 1 (Absolute Zero); ``difficulty`` 1 - m (Search Self-play, arXiv:2510.18821)."""
     rejected: float = Field(default=-1.0, ge=-100, le=100)
     """What a rejected proposal earns."""
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_roles(self, stage)
 
     def check_tasks(self, source: TaskSource) -> None:
         writable(self.kind, source)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.sources import checked_tasks, source_of, sources_of
 from lyceum.core.tree import Node, Tree, graft
 from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
@@ -39,6 +39,8 @@ class RubricScaffold(GuidanceSettings):
     which trains every sample under the task's own prompt. Samples are drawn under the criteria that they were shown.
     """
 
+    requires: ClassVar = ("trajectories",)
+
     kind: Literal["rubric-scaffold"] = "rubric-scaffold"
     start: float = Field(0.2, ge=0, le=1)
     """Progress of the stage, as a share, at which half of the criteria are left (no unit)."""
@@ -54,14 +56,6 @@ class RubricScaffold(GuidanceSettings):
 
     def build(self, source: TaskSource, *, seed: int) -> RubricScaffoldGuide:
         return RubricScaffoldGuide(self, source)
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.rollout is None or stage.trajectories is not None:
-            return []
-        return [
-            f"rollout.kind: got {stage.rollout.kind!r} with guidance 'rubric-scaffold', which shows each trajectory "
-            "other criteria; allowed: a rollout with a number of samples or trajectories"
-        ]
 
     def check_tasks(self, source: TaskSource) -> None:
         key = "guidance.rubric-scaffold"

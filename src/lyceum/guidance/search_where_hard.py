@@ -54,7 +54,7 @@ class SearchWhereHard(GuidanceSettings):
     """Maximum tasks with cached solutions, the oldest evicted first; 0 caches none: every hard task is searched."""
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
+        lines: list[str] = []
         wanted, given = None if stage.rollout is None else stage.rollout.sampling, self.direct.sampling
         if wanted is not None and wanted != given:
             differs = [name for name in type(wanted).model_fields if getattr(wanted, name) != getattr(given, name)]

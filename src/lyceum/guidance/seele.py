@@ -46,6 +46,8 @@ class Seele(GuidanceSettings):
     the hint (weight 0.001 in its loss), which is not done here: a hint is in the prompt and is not trained.
     """
 
+    requires: ClassVar = ("trajectories",)
+
     kind: Literal["seele"] = "seele"
     rounds: int = Field(4, ge=2)
     """Number of rounds in which a group's samples are drawn, of equal size."""
@@ -59,11 +61,6 @@ class Seele(GuidanceSettings):
 
     def check(self, stage: Composition) -> list[str]:
         wanted = stage.trajectories
-        if wanted is None and stage.rollout is not None:
-            return [
-                f"rollout.kind: got {stage.rollout.kind!r} with guidance 'seele', which shares trajectories out over "
-                "its rounds; allowed: a rollout with a number of samples or trajectories"
-            ]
         if wanted is None or wanted >= self.rounds:
             return []
         return [

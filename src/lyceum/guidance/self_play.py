@@ -12,11 +12,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Game, GameSource, Grade, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
-from lyceum.guidance.pioneer_observer import needs_roles
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -37,9 +36,6 @@ class SelfPlay(GuidanceSettings):
     """Games per task."""
     forfeit: float = Field(default=1.0, gt=0, le=1e6)
     """What a player loses, and the other one earns, where its text states no move, in the game's unit."""
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_roles(self, stage)
 
     def check_tasks(self, source: TaskSource) -> None:
         _playable(source)

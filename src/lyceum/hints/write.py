@@ -266,7 +266,7 @@ def _source(tasks: Any, typed: Overrides, n: int | None) -> tuple[TasksSettings,
         settings = Recipe.model_validate(raw).tasks.whole()
     except ValidationError as error:
         raise RecipeError(explain(error, Recipe)) from None
-    source = settings.build("heldout" if settings.kind == "dataset" else "train", 0)
+    source = settings.build("heldout" if "rows" in settings.offers else "train", 0)
     if n is None and source.row(0) is None:
         raise RecipeError(
             f"n: got none, but tasks kind '{settings.kind}' generates any number of tasks; allowed: a number"

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
 from lyceum.learner._forward import RowOutputs, coupled_micro_batches, joined, micro_batches
 from lyceum.learner._link import Link, close, dismiss, link
@@ -58,38 +57,10 @@ LEFT_OUT = {"columns", "node_key"}
 class FsdpConfig(LocalConfig):
     """AdamW in several processes, each with a share of the weights (FSDP2); ``lyceum train --nproc N`` starts them."""
 
-    in_processes: ClassVar[bool] = True
+    gives: ClassVar = ("processes",)
+    refuses: ClassVar = ("process-group", "constrained-tokens", "reference", "average", "frozen-scores")
 
     kind: Literal["fsdp"] = "fsdp"  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.engine is not None and stage.engine.kind == "vllm":
-            lines.append(
-                "engine.kind: got 'vllm', which sets up torch.distributed for itself in this process, as learner.kind "
-                "'fsdp' does; allowed: embedded, or learner.kind=local"
-            )
-        if stage.rollout is not None and stage.rollout.sampling.constraint is not None:
-            lines.append(
-                f"rollout.sampling.constraint: got {stage.rollout.sampling.constraint.kind!r}, which learner.kind "
-                "'fsdp' does not repeat; allowed: none, or learner.kind=local"
-            )
-        if stage.reference is not None:
-            lines.append(
-                "reference: got an average of models, which learner.kind 'fsdp' does not make; allowed: none, or "
-                "learner.kind=local"
-            )
-        if stage.average is not None:
-            lines.append(
-                "average: got one, which learner.kind 'fsdp' does not keep; allowed: none, or learner.kind=local"
-            )
-        lines += [
-            f"reward.kind: got {part.kind!r}, which scores under models of the stage, of which learner.kind 'fsdp' has "
-            "a share in each process; allowed: another reward, or learner.kind=local"
-            for part in stage.reward
-            if part.of_models
-        ]
-        return lines
 
     def build(
         self,

@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, FrozenName, Metrics, Reduction, StepPlan
 from lyceum.objective._siblings import sibling_pairs
-from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -25,7 +25,9 @@ class Pairs(ObjectiveSettings):
     and so on while their outcomes differ.
     """
 
-    pairs_samples: ClassVar[bool] = True
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
+    gives: ClassVar = ("pairs-alone",)
 
     pairs: int | None = Field(None, ge=1)
     """Maximum pairs per prompt; null: as many as there are."""
@@ -34,10 +36,6 @@ class Pairs(ObjectiveSettings):
     top_k: int | None = Field(None, ge=1, le=100_000)
     """Number of most likely tokens whose probability mass and entropy are measured, signs of over-optimisation; null
     measures neither."""
-
-    def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company(f"objective.kind {self.kind!r} pairs the samples of a task")
-        return refuse_value_target(self.kind, stage) + company
 
 
 class StepPairs(Pairs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest
+from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
@@ -48,6 +49,8 @@ class Aggregation(ObjectiveSettings):
 class Terms(Aggregation):
     """Terms that may be added to any policy loss."""
 
+    gives: ClassVar = (Gives("value-head", when=lambda own: own.value_coefficient != 0),)
+
     kl: KLPenalty = KLPenalty()
     """KL(policy || reference) added to each token's loss."""
     entropy_coefficient: float = 0.0
@@ -58,10 +61,6 @@ class Terms(Aggregation):
     """Maximum change of a value in one step, in the reward's unit; None for no limit."""
     importance: ImportanceCorrection = ImportanceCorrection()
     """Correction for an engine whose probabilities differ from the learner's."""
-
-    @property
-    def trains_value(self) -> bool:
-        return self.value_coefficient != 0
 
     def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
         """The tokens that ``importance`` corrects: those that the engine drew."""
@@ -79,9 +78,9 @@ class Terms(Aggregation):
 
     def check(self, stage: Composition) -> list[str]:
         credit = stage.credit
-        if credit is None or credit.gives_value_target == bool(self.value_coefficient):
+        if credit is None or ("value-targets" in credit.offers) == bool(self.value_coefficient):
             return []
-        if credit.gives_value_target:
+        if not self.value_coefficient:
             return [
                 f"objective.value_coefficient: got 0, but credit.kind '{credit.kind}' reads a value head that nothing "
                 "else trains; allowed: more than 0"
@@ -218,16 +217,6 @@ class PolicyObjective(BaseObjective):
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight
-
-
-def refuse_value_target(kind: str, stage: Composition) -> list[str]:
-    """An error line where credit trains a value head, which an objective without one would never do."""
-    if stage.credit is None or not stage.credit.gives_value_target:
-        return []
-    return [
-        f"credit.kind: got '{stage.credit.kind}', whose value head objective.kind '{kind}' does not train; "
-        "allowed: another credit"
-    ]
 
 
 def policy_objective(

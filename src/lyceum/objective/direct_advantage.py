@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -21,18 +21,12 @@ class DirectAdvantage(ObjectiveSettings):
     Source: Direct Advantage Policy Optimization, arXiv:2412.18279.
     """
 
+    requires: ClassVar = ("step-tokens",)
+
     kind: Literal["direct-advantage"] = "direct-advantage"
     beta: float = Field(default=0.1, gt=0)
     """Strength of the implicit KL penalty, in units of advantage per nat: a step of advantage A is fitted to be
     exp(A / beta) times as likely as under the reference."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.credit is None or stage.credit.kind == "value-gain":
-            return []
-        return [
-            f"credit.kind: got '{stage.credit.kind}', but objective.kind '{self.kind}' reads which tokens are a step, "
-            "which credit 'value-gain' gives; allowed: value-gain"
-        ]
 
     def build(self) -> Objective:
         return StepRegression(self)

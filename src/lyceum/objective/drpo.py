@@ -4,15 +4,15 @@ a mean of both."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import check_verdicts, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -23,6 +23,9 @@ class DRPO(ObjectiveSettings):
 
     Length decides among correct samples alone: a long one is lifted less, but never pushed down.
     """
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["drpo"] = "drpo"
     length_temperature: float = Field(0.1, gt=0, le=1e6)
@@ -39,9 +42,6 @@ class DRPO(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Decoupled(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return check_verdicts(self.kind, stage)
 
 
 class Decoupled(BaseObjective):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class ForwardKL(ObjectiveSettings):
     """Fits the policy to reference * exp(reward / beta), whose KL divergence from the policy RL with a KL penalty
     minimises in the other direction; advantages are not read."""
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["forward-kl"] = "forward-kl"
     beta: float = Field(0.1, ge=1e-6, le=1e9)
@@ -27,10 +30,6 @@ class ForwardKL(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Reweighted(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'forward-kl' weighs the samples of a task against each other")
-        return refuse_value_target(self.kind, stage) + company
 
 
 class Reweighted(BaseObjective):

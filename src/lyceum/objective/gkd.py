@@ -20,8 +20,9 @@ How = Literal["forward", "reverse", "jsd"]
 class GKD(Terms):
     """Each token's divergence between the policy's and the teacher's distribution, over the vocabulary or its top k."""
 
+    requires: ClassVar = ("teacher",)
+
     kind: Literal["gkd"] = "gkd"
-    reads_teacher: ClassVar[bool] = True
 
     divergence: How = "reverse"
     """``forward``: KL(teacher || policy), which covers all that the teacher says; ``reverse``: KL(policy || teacher),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.component import Settings
-from lyceum.core.types import FrozenName
+from lyceum.core.needs import Need
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Estimator = Literal["k1", "k2", "k3"]
@@ -21,6 +21,8 @@ times a zero gradient makes every weight nan. No healthy training run reaches it
 class KLPenalty(Settings):
     """KL penalty against a reference policy."""
 
+    requires: ClassVar = (Need("average", when=lambda own: own.coefficient and own.against == "average"),)
+
     coefficient: float = Field(default=0.0, ge=0)
     """KL coefficient, in reward units (or loss units) per nat; 0 turns the penalty and the reference model off."""
     estimator: Estimator = "k3"
@@ -29,10 +31,6 @@ class KLPenalty(Settings):
     divergence itself, and k3's is that of the reverse one."""
     against: Literal["reference", "average"] = "reference"
     """Reference policy: the policy as the stage began, or the stage's slow average of it."""
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return frozenset[FrozenName]({"average"} if self.coefficient and self.against == "average" else ())
 
     @property
     def column(self) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective._pairs import log_ratio
-from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
 class KTO(ObjectiveSettings):
     """Makes desirable trajectories likelier than the reference has them, and undesirable ones less likely, with
     diminishing returns; no pairs, and advantages are not read."""
+
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["kto"] = "kto"
     loss: Literal["kto", "apo_zero_unpaired"] = "kto"
@@ -34,9 +36,6 @@ class KTO(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Prospects(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return refuse_value_target(self.kind, stage)
 
 
 class Prospects(BaseObjective):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import check_verdicts, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import Aggregation, BaseObjective, clean, measured, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -23,6 +22,9 @@ CORRECT = 1.0
 
 class NFT(Aggregation):
     """Maximum likelihood of a group's correct and wrong trajectories, by its pass rate; advantages are not read."""
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["nft"] = "nft"
     negative_weight: float = Field(1.0, ge=0, le=1e6)
@@ -36,9 +38,6 @@ class NFT(Aggregation):
 
     def build(self) -> Objective:
         return NegativeAware(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return check_verdicts(self.kind, stage)
 
 
 class NegativeAware(BaseObjective):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.objective.kl import kl_estimate
 from lyceum.utils.lazy_imports import Tensor
 
@@ -19,6 +19,9 @@ from lyceum.utils.lazy_imports import Tensor
 class OREO(ObjectiveSettings):
     """Squared error of the soft Bellman equation to each trajectory's end, for the value head and for the policy;
     single trajectories, and advantages are not read."""
+
+    refuses: ClassVar = ("value-targets",)
+    gives: ClassVar = ("value-head",)
 
     kind: Literal["oreo"] = "oreo"
     beta: float = Field(0.03, ge=0, le=1e6)
@@ -28,15 +31,8 @@ class OREO(ObjectiveSettings):
     value_weight: float = Field(1.0, ge=0)
     """Weight of the value head's error (no unit)."""
 
-    @property
-    def trains_value(self) -> bool:
-        return True
-
     def build(self) -> Objective:
         return SoftBellman(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return refuse_value_target(self.kind, stage)
 
 
 class SoftBellman(BaseObjective):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
 from lyceum.objective._pairs import Couples
-from lyceum.objective.base import BaseObjective, clean, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -20,6 +20,9 @@ from lyceum.utils.lazy_imports import Tensor, torch
 class P3O(ObjectiveSettings):
     """Samples of a group in pairs, in the order in which they were drawn; of advantages the difference is read, so
     that what a baseline adds to both cancels."""
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["p3o"] = "p3o"
     clip: Literal["joint", "separate"] = "joint"
@@ -29,10 +32,6 @@ class P3O(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Pairwise(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'p3o' pairs the samples of a task")
-        return refuse_value_target(self.kind, stage) + company
 
 
 class Pairwise(BaseObjective):

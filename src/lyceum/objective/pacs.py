@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import check_verdicts, require_verdicts
+from lyceum.objective._verdicts import require_verdicts
 from lyceum.objective.base import BaseObjective, clean
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 
 class PACS(ObjectiveSettings):
     """Classifies correct and incorrect trajectories by their log-ratios within the group; advantages are not read."""
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets", "state-values")
 
     kind: Literal["pacs"] = "pacs"
     beta: float = Field(1.0, gt=0)
@@ -27,9 +30,6 @@ class PACS(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Classification(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return check_verdicts(self.kind, stage)
 
 
 class Classification(BaseObjective):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lyceum.core.types import Batch, Metrics, Objective, Origin
 from lyceum.objective.base import Aggregation, BaseObjective, clean, measured
@@ -11,6 +11,9 @@ from lyceum.utils.lazy_imports import Tensor
 
 class SFT(Aggregation):
     """Each demonstrated token's negative log-probability; advantages are not read."""
+
+    gives: ClassVar = ("imitation",)
+    requires: ClassVar = ("demonstrations",)
 
     kind: Literal["sft"] = "sft"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import BaseObjective, clean, ratio_metrics, refuse_value_target, token_ratio
+from lyceum.objective.base import BaseObjective, clean, ratio_metrics, token_ratio
 from lyceum.objective.p3o import of_rows
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -18,15 +18,14 @@ class SquaredLogRatio(ObjectiveSettings):
     """Mirror descent: the step's best policy under a KL penalty is a log-ratio to the step's first one, which is
     fitted; nothing is clipped, and no trajectory is weighted by its ratio."""
 
+    refuses: ClassVar = ("value-targets",)
+
     kind: Literal["squared-log-ratio"] = "squared-log-ratio"
     tau: float = Field(0.1, gt=0, le=1e6)
     """tau: the KL penalty's coefficient, in reward units per nat."""
 
     def build(self) -> Objective:
         return LogRatioRegression(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return refuse_value_target(self.kind, stage)
 
 
 class LogRatioRegression(BaseObjective):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition, ObjectiveSettings
+from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective.base import BaseObjective, clean, measured, refuse_value_target
+from lyceum.objective.base import BaseObjective, clean, measured
 from lyceum.objective.kl import kl_estimate
 from lyceum.utils.lazy_imports import F, Tensor, torch
 
 
 class TRPA(ObjectiveSettings):
     """All pairs of a group across its levels, which are its different outcomes; advantages are not read."""
+
+    requires: ClassVar = ("company",)
+    refuses: ClassVar = ("value-targets",)
 
     kind: Literal["trpa"] = "trpa"
     beta: float = Field(0.1, gt=0, le=1e6)
@@ -29,10 +32,6 @@ class TRPA(ObjectiveSettings):
 
     def build(self) -> Objective:
         return Levels(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        company = stage.without_company("objective.kind 'trpa' compares the samples of a task")
-        return refuse_value_target(self.kind, stage) + company
 
 
 class Levels(BaseObjective):

@@ -30,11 +30,11 @@ from lyceum.core.component import (
     find,
     first_of,
     kinds,
-    lines_of,
     mistakes,
     of_kind,
     slot,
 )
+from lyceum.core.needs import FROZEN
 from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import (
     Composition,
@@ -417,10 +417,10 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         written |= frozenset[Left]({"model"} if recipe.keep_stages else ())
         left: dict[Left, str] = {what: kind if what == "value" else "" for what in stage.leaves | written}
         before = before | {stage.name: left}
-        lines += [where + line for line in lines_of(stage, composition)]
-        lines += [line for part in composition.reward for line in lines_of(part, composition)]
+        lines += [where + line for line in stage.conflicts(composition)]
+        lines += [line for part in composition.reward for line in part.conflicts(composition)]
     learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
-    if recipe.model.quantise and any(learner.kind == "fsdp" for learner in learners):
+    if recipe.model.quantise and any("processes" in learner.offers for learner in learners):
         lines.append(
             f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share weights in 4 bits; "
             "allowed: learner.kind=local, or null"
@@ -429,7 +429,7 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"
         for part in recipe.reward
-        if part.of_models or part.asks_value
+        if part.needed & {*FROZEN, "judgements"}
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)
@@ -546,8 +546,7 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
     """Lines that say why the engine, or an environment, cannot sample as the evaluation asks it to."""
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
     rollout = recipe.evaluation_rollout.model_copy(update=sampled)
-    composition = Composition(rollout=rollout, engine=recipe.evaluation_engine)
-    return [*rollout.check(composition), *recipe.evaluation_engine.check(composition)]
+    return Composition(rollout=rollout, engine=recipe.evaluation_engine).conflicts()
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer, Grade, Grader, GradingContext, Origin, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Origin, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward.model import spans, turns
 from lyceum.utils.aio import gather
@@ -33,16 +33,14 @@ class AnswerGain(RewardSettings):
 
     asks_model: ClassVar[bool] = True
 
+    requires: ClassVar = ("score",)
+
     kind: Literal["answer-gain"] = "answer-gain"
     compares_answers: ClassVar[bool] = True
     before: str = Field("", max_length=1000)
     """Text that is put before the answer, and not scored: what ends a thought and begins an answer."""
     measure: Literal["probability", "log-probability"] = "probability"
     """p as above, or its logarithm (nats per token), as in later scripts of the authors."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"score"})
 
     def build(self, source: TaskSource) -> Grader:
         return self.grade

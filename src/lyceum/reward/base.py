@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from lyceum.core.component import Component, require_keys
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource, is_scalar
 from lyceum.core.user_files import describe
@@ -337,18 +337,6 @@ def no_right_answer(task: Task) -> Grade:
 def verdict(right: bool, *, answered: bool | None = None) -> Grade:
     """1 for a correct answer, 0 for an incorrect one."""
     return Grade(float(right), right, answered=answered)
-
-
-def needs_value(what: str, stage: Composition) -> list[str]:
-    """An error line where the stage has no value model that gives rewards.
-
-    Args:
-        what: asks it, such as ``'model'``.
-    """
-    if stage.value is not None and stage.value.judges:
-        return []
-    got = "no value model" if stage.value is None else f"value.kind '{stage.value.kind}'"
-    return [f"reward.kind: got {what} in a stage with {got}; allowed: value.kind 'model' or 'implicit' beside it"]
 
 
 def code_allowed() -> bool:

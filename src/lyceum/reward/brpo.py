@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, GradingContext, Message, Task, TaskSource
 from lyceum.core.user_files import describe
@@ -35,6 +35,8 @@ class Brpo(RewardSettings):
         of it; that the judge's order may be checked is ours).
     """
 
+    requires: ClassVar = ("company",)
+
     kind: Literal["brpo"] = "brpo"
     judge: JudgeModel = JudgeModel()
     """Who compares."""
@@ -47,9 +49,6 @@ class Brpo(RewardSettings):
     @property
     def waits_for_model(self) -> bool:
         return self.judge.waits_for_model
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + stage.without_company(f"reward.kind {self.kind!r} compares trajectories")
 
     def build(self, source: TaskSource) -> BrpoGrader:
         self.judge.check_files()

@@ -46,7 +46,7 @@ class ClipDelta(RewardSettings):
         return of
 
     def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
+        lines: list[str] = []
         if self.clip is None and not self.delta:
             lines.append("reward.clip-delta: got clip null and delta false, which refine nothing; allowed: one of them")
         return lines

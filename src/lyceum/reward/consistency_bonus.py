@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import FrozenName, Grade, GradingContext, Scored, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Scored, ShapingGrader, Task, TaskSource
 from lyceum.reward.base import BaseGrader
 from lyceum.reward.extract import Extract
 from lyceum.utils.numbers import mean
@@ -26,6 +26,7 @@ class ConsistencyBonus(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
+    requires: ClassVar = ("average",)
 
     kind: Literal["consistency-bonus"] = "consistency-bonus"
     weight: float = 0.5
@@ -43,10 +44,6 @@ class ConsistencyBonus(RewardSettings):
         if extract.form == "whole":
             raise ValueError("got 'whole', which leaves no reasoning; allowed: boxed, {after: MARK} or {tags: NAME}")
         return extract
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return frozenset({"average"})
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return ConsistencyGrader(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer, Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.utils.numbers import mean
 
 
@@ -28,6 +28,8 @@ class Curiosity(RewardSettings):
         COS(M+O)S, arXiv:2501.17104, abstract: moderate surprisal is rewarded. The parabola is ours.
     """
 
+    requires: ClassVar = ("model_logprob",)
+
     kind: Literal["curiosity"] = "curiosity"
     step: Steps = Steps()
     """How trajectories are cut into steps; as in the search."""
@@ -35,10 +37,6 @@ class Curiosity(RewardSettings):
     """Surprise of a step that earns 1 (nats per token)."""
     width: float = Field(1.0, gt=0, le=100)
     """Distance from ``target`` at which a step earns nothing (nats per token)."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     def build(self, source: TaskSource) -> Grader:
         return self.grade

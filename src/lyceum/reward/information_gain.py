@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer, FrozenName, Grade, Grader, GradingContext, Scored, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Scored, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
@@ -29,6 +30,7 @@ class InformationGain(RewardSettings):
     """
 
     asks_model: ClassVar[bool] = True
+    requires: ClassVar = ("score", Need("average", when=lambda own: own.baseline == "average"))
 
     kind: Literal["information-gain"] = "information-gain"
     baseline: Literal["average", "policy", "none"] = "average"
@@ -42,14 +44,6 @@ class InformationGain(RewardSettings):
     close: str = Field("", max_length=1000)
     """Text that ends a thought, such as </think>; where a completion does not end in it, it is put there before the
     text is predicted."""
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return super().of_models | frozenset[FrozenName]({"average"} if self.baseline == "average" else ())
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"score"})
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)

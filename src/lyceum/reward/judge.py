@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from lyceum.core.component import require_keys
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.needs import Need
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, MarkedPath, State, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.base import needs_value
 from lyceum.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
@@ -42,6 +42,8 @@ class JudgeReward(RewardSettings):
         SPCT, arXiv:2504.02495: principles and critiques before points, several samples that vote, a meta reward model
         that chooses k_meta of k. The paper adds up votes; their mean is the same up to a factor.
     """
+
+    requires: ClassVar = (Need("judgements", when=lambda own: own.keep is not None),)
 
     kind: Literal["judge"] = "judge"
     judge: JudgeModel = JudgeModel()
@@ -71,13 +73,6 @@ class JudgeReward(RewardSettings):
     @property
     def waits_for_model(self) -> bool:
         return self.judge.waits_for_model
-
-    @property
-    def asks_value(self) -> bool:
-        return self.keep is not None
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + ([] if self.keep is None else needs_value("'judge' with keep", stage))
 
     def build(self, source: TaskSource) -> JudgeGrader:
         self.judge.check_files()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Judgement, MarkedPath, Origin, Task, TaskSource
-from lyceum.reward.base import needs_value
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.utils.numbers import mean
 
@@ -26,6 +25,8 @@ class ModelReward(RewardSettings):
     A trained process model gives each step the probability that it is right, an implicit one the log-ratio of its
     tokens. ``weight`` multiplies both outcome and steps.
     """
+
+    requires: ClassVar = ("judgements",)
 
     kind: Literal["model"] = "model"
     outcome: bool = False
@@ -42,10 +43,6 @@ class ModelReward(RewardSettings):
     """For ``cut: turns``: added to the reward of each turn that the environment answered without an error
     (``Node.reward`` of 0 or more), before ``weight``."""
 
-    @property
-    def asks_value(self) -> bool:
-        return True
-
     @model_validator(mode="after")
     def _cuts_where_it_says(self) -> ModelReward:
         if (self.cut == "step") != (self.step is not None):
@@ -61,9 +58,6 @@ class ModelReward(RewardSettings):
         if self.turn_bonus and self.cut != "turns":
             raise ValueError(f"turn_bonus: got {self.turn_bonus:g} with cut '{self.cut}'; allowed: 0, or cut 'turns'")
         return self
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + needs_value("'model'", stage)
 
     def build(self, source: TaskSource) -> Grader:
         return self.grade

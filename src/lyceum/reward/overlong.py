@@ -35,7 +35,7 @@ class Overlong(RewardSettings):
 
     def check(self, stage: Composition) -> list[str]:
         """Also a line where the rollout's limit is so low that no completion is ever penalised."""
-        lines = super().check(stage)
+        lines: list[str] = []
         limit = None if stage.rollout is None else stage.rollout.sampling.max_completion_tokens
         free = self.max_tokens - self.buffer_tokens
         if limit is None or limit > free:

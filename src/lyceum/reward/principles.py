@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node
-from lyceum.core.types import FrozenName, Grade, Grader, GradingContext, Message, Task, TaskSource
+from lyceum.core.types import Grade, Grader, GradingContext, Message, Task, TaskSource
 from lyceum.reward.model import spans, turns
-from lyceum.scorer.causal import FROZEN, filled, frozen_models, log_odds, probability
+from lyceum.scorer.causal import FROZEN, FROZEN_NEEDS, filled, log_odds, probability
 from lyceum.scorer.models import ScorerModel
 from lyceum.utils.numbers import mean
 
@@ -30,6 +30,8 @@ class Principles(RewardSettings):
         RLBFF, arXiv:2509.21319, and the model cards of its reward models (the reward is the difference between the two
         words' scores). The mean over several principles is ours.
     """
+
+    requires: ClassVar = FROZEN_NEEDS
 
     kind: Literal["principles"] = "principles"
     model: ScorerModel = ScorerModel(path="reference")
@@ -61,10 +63,6 @@ class Principles(RewardSettings):
         if len(set(self.principles)) < len(self.principles):
             raise ValueError("principles: got one of them twice; allowed: each once")
         return self
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return super().of_models | frozen_models(self.model)
 
     def build(self, source: TaskSource) -> Grader:
         if self.model.path not in FROZEN:

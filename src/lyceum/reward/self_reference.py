@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
 from lyceum.scorer.lexical import in_order
@@ -29,15 +29,13 @@ class SelfReference(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
+    requires: ClassVar = ("company",)
 
     kind: Literal["self-reference"] = "self-reference"
     weight: float = 0.6
     """What the nearest of many incorrect answers earns, beside a verifier's 1 for a correct one."""
     steepness: float = Field(10.0, ge=0, le=1000)
     """How sharply near is told from far; at 0 all incorrect answers of a group with correct ones earn half."""
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + stage.without_company(f"reward.{self.kind} compares the samples of a task")
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score

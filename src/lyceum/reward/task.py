@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
@@ -16,6 +16,8 @@ class TaskReward(RewardSettings):
     """The reward of the task source's own verifier."""
 
     may_judge = True
+    gives: ClassVar = ("tasks-verifier",)
+
     kind: Literal["task"] = "task"
     steps: bool = True
     """Pass on the steps that the verifier judges, if it judges any; false leaves process rewards to another part."""

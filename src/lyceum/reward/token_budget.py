@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
@@ -25,6 +26,8 @@ class TaskBudget(Note):
 class TokenBudget(RewardSettings):
     """1 for a completion as long as its budget, falling to 0 at 0 tokens and at twice the budget."""
 
+    requires: ClassVar = (Need("token-budgets", when=lambda own: own.budget_tokens is None),)
+
     kind: Literal["token-budget"] = "token-budget"
     weight: float = 0.3
     """Weight of the part in the outcome. The paper weighs 0.3 for length against 0.6 for a correct answer, or 0.6
@@ -33,17 +36,6 @@ class TokenBudget(RewardSettings):
     """``band`` gives 1 for anything up to the budget."""
     budget_tokens: int | None = Field(None, ge=1)
     """One budget for all tasks, in tokens; null takes each task's own from the curriculum 'shrinking-budget'."""
-
-    def check(self, stage: Composition) -> list[str]:
-        """Also a line where no task will have a budget."""
-        lines = super().check(stage)
-        if self.budget_tokens is not None or stage.curriculum is None or stage.curriculum.gives_token_budgets:
-            return lines
-        return [
-            *lines,
-            f"reward.token-budget: the tasks have no budget with curriculum.kind {stage.curriculum.kind!r}; allowed: "
-            "curriculum 'shrinking-budget', or budget_tokens",
-        ]
 
     def build(self, source: TaskSource) -> Grader:
         return each(self.score)

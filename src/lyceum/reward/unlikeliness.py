@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer, Grade, GradingContext, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
 from lyceum.utils.numbers import mean
 
 
@@ -23,17 +23,11 @@ class Unlikeliness(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
+    requires: ClassVar = ("company", "model_logprob")
 
     kind: Literal["unlikeliness"] = "unlikeliness"
     weight: float = 0.25
     """What the likeliest of many correct answers loses of a verifier's 1 (the paper's beta)."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
-
-    def check(self, stage: Composition) -> list[str]:
-        return super().check(stage) + stage.without_company(f"reward.{self.kind} ranks the samples of a task")
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score

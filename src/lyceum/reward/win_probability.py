@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import FrozenName, Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.scorer.causal import FROZEN, frozen_models, log_odds, probability
+from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.scorer.causal import FROZEN, FROZEN_NEEDS, log_odds, probability
 from lyceum.scorer.judging import Question
 from lyceum.scorer.models import ScorerModel
 from lyceum.utils.errors import RecipeError
@@ -34,6 +34,8 @@ class WinProbability(RewardSettings):
         the mean over both orders, are ours.
     """
 
+    requires: ClassVar = FROZEN_NEEDS
+
     kind: Literal["win-probability"] = "win-probability"
     model: ScorerModel = ScorerModel(path="reference")
     """``reference`` (the policy as the stage began) or ``average`` (the stage's slow average); or a model of its own:
@@ -54,10 +56,6 @@ class WinProbability(RewardSettings):
         if words[0] == words[1] or not all(words):
             raise ValueError(f"got {words[0]!r} and {words[1]!r}; allowed: one word for the first, another one for B")
         return words
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return super().of_models | frozen_models(self.model)
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ from lyceum.core.types import Context, Rollout, Sampling
 class SearchSettings(RolloutSettings):
     """How a tree of steps is cut and how deep it is; its size is the setting that ``sized_by`` names."""
 
-    sized_by: ClassVar[str] = "trajectories"
+    sized_by: ClassVar[Literal["samples", "trajectories", "iterations"]] = "trajectories"
 
     depth: int = Field(default=64, ge=1)
     """Maximum nodes per trajectory, without the prompt; longer ones are truncated."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.component import kinds
 from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node
@@ -28,6 +27,8 @@ class Beam(SearchSettings):
     tree search, in which each beam continues with the best of its own next steps only. Unlike there, the search ends
     once it has its trajectories, and no unfinished path is repeated to fill the beam.
     """
+
+    requires: ClassVar = ("value",)
 
     kind: Literal["beam"] = "beam"
     beams: int = Field(default=4, ge=1)
@@ -50,10 +51,6 @@ class Beam(SearchSettings):
             raise ValueError(f"subtrees: got {self.subtrees} with beams {self.beams}; allowed: a divisor of beams")
         return self
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",)
-
     def sized(self, n: int) -> Beam:
         """The same search for ``n`` trajectories: ``n / width`` beams, at least one. One subtree per beam stays one
         per beam; otherwise the number of subtrees stays a divisor of that of the beams."""
@@ -63,13 +60,7 @@ class Beam(SearchSettings):
         return self.model_copy(update={"beams": beams, "width": width, "subtrees": subtrees, "trajectories": n})
 
     def check(self, stage: Composition) -> list[str]:
-        """No value model, or budgets too small for one path of full length."""
-        lines: list[str] = []
-        if stage.value is None:
-            lines.append(
-                f"value: got none, but rollout.kind 'beam' ranks paths by it; allowed: {', '.join(kinds('value'))}"
-            )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         search = BeamSearch(self, context, start, n or self.trajectories or self.beams * self.width)

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, grow
 from lyceum.core.tree import Node, is_correct
-from lyceum.core.types import Context, EngineOffer
+from lyceum.core.types import Context
 from lyceum.rollout._growth import at_most, extend_to_end
 from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
@@ -26,6 +27,16 @@ class BestFirst(SearchSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"until_right": False, "complete": True}
+    requires: ClassVar = (
+        "model_logprob",
+        Need("verifier", when=lambda own: own.until_right),
+        Need(
+            "value",
+            when=lambda own: own.rank == "value",
+            line="rollout.rank: got 'value', but the stage has no value model; allowed: 'likelihood', or a stage with "
+            "`value`",
+        ),
+    )
 
     kind: Literal["best-first"] = "best-first"
     trajectories: int | None = Field(default=8, ge=1)
@@ -53,14 +64,6 @@ class BestFirst(SearchSettings):
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last round may exceed it
     where ``step`` cuts draws into several nodes."""
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return (*(["verifier"] if self.until_right else []), *(["value"] if self.rank == "value" else []))
-
     def sized(self, n: int) -> BestFirst:
         """The same search for ``n`` trajectories, bounded by the nodes of as many paths of full length.
 
@@ -70,17 +73,12 @@ class BestFirst(SearchSettings):
         return self.model_copy(update={"trajectories": n, "max_nodes": self.max_nodes or nodes})
 
     def check(self, stage: Composition) -> list[str]:
-        """Budgets too small for one path of full length, a search that never ends, a missing value model."""
+        """Budgets too small for one path of full length, or a search that never ends."""
         lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
         if self.trajectories is None and self.max_nodes is None and stage.max_tokens_per_task is None:
             lines.append(
                 "rollout.trajectories: got null, and nothing else ends a search that finds nothing; allowed: a number, "
                 "or null with rollout.max_nodes or max_tokens_per_task"
-            )
-        if self.rank == "value" and stage.value is None:
-            lines.append(
-                "rollout.rank: got 'value', but the stage has no value model; allowed: 'likelihood', or a stage with "
-                "`value`"
             )
         return lines
 

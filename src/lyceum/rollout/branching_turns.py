@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Size
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, EngineOffer, Environment
+from lyceum.core.types import Context, Environment
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
 from lyceum.utils.aio import gather
@@ -27,6 +28,8 @@ class BranchingTurns(Turns):
     are, compared with the trajectory's first. Trajectories that are still missing when none is open are sampled whole.
     The two papers' authors decide before the answer, by the turn that called; here, as the papers say, after it.
     """
+
+    requires: ClassVar = (Need("entropy", when=lambda own: own.reads_entropy),)
 
     kind: Literal["branching-turns"] = "branching-turns"  # pyright: ignore[reportIncompatibleVariableOverride]
     samples: int = Field(default=16, ge=1)
@@ -48,10 +51,6 @@ class BranchingTurns(Turns):
     penalty: float = Field(default=0.0, ge=0, le=1)
     """Share that is taken from both for each round before in which the task's trajectories branched, without a round
     between (AEPO: 0.05)."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"entropy"} if self.reads_entropy else ())
 
     @property
     def reads_entropy(self) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling
+from lyceum.core.types import Context, Origin, Rollout, Sampling
 from lyceum.rollout._growth import (
     affordable,
     at_most,
@@ -32,6 +33,11 @@ class CriticalTokens(RolloutSettings):
     the policy at each token; here the engine reports it with the sample.
     """
 
+    requires: ClassVar = (
+        Need("entropy", when=lambda own: own.uncertainty == "entropy"),
+        Need("model_logprob", when=lambda own: own.uncertainty != "entropy"),
+    )
+
     kind: Literal["critical-tokens"] = "critical-tokens"
     samples: int = Field(16, ge=2)
     """Trajectories per task over both rounds, unless the curriculum sets the number."""
@@ -48,12 +54,6 @@ class CriticalTokens(RolloutSettings):
     """Whether a continuation's copied prefix is part of its prompt, as in the authors' code, or trained too."""
     sampling: Sampling = Sampling()
     """How tokens are sampled in both rounds."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer](
-            {"entropy" if self.uncertainty == "entropy" else "model_logprob"}
-        )
 
     @model_validator(mode="after")
     def _first_round_is_not_empty(self) -> CriticalTokens:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
@@ -17,6 +18,10 @@ class Flat(RolloutSettings):
     """Independent samples of one prompt; shorter if the task's budget is short."""
 
     test_time: ClassVar[Mapping[str, Any]] = {"tokens_per_step": None}
+    gives: ClassVar = (
+        Gives("unfinished", when=lambda own: own.tokens_per_step is not None),
+        Gives("equal-rows", when=lambda own: own.sampling.temperature == 0),
+    )
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(default=8, ge=1)
@@ -31,10 +36,6 @@ class Flat(RolloutSettings):
     @property
     def size(self) -> Size:
         return Size("samples", self.samples)
-
-    @property
-    def spans_steps(self) -> bool:
-        return self.tokens_per_step is not None
 
     def sized(self, n: int) -> Flat:
         """The same rollout with ``n`` trajectories."""

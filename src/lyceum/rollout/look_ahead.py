@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import at_most, edit_distance, end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
@@ -60,6 +60,8 @@ class LookAhead(RolloutSettings):
     samples.
     """
 
+    requires: ClassVar = ("top_logprobs",)
+
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)
     """Trajectories per task, unless the curriculum sets the number."""
@@ -82,10 +84,6 @@ class LookAhead(RolloutSettings):
     plain samples."""
     sampling: Sampling = Sampling()
     """How all other tokens are sampled."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"top_logprobs"})
 
     @field_validator("look_aheads")
     @classmethod

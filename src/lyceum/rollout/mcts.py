@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
 from lyceum.core.steps import grow
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, EngineOffer
+from lyceum.core.types import Context
 from lyceum.reward.extract import vote
 from lyceum.rollout._search import SearchSettings
 from lyceum.rollout._search_tree import (
@@ -40,6 +41,16 @@ class MCTS(SearchSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"judge": "value"}
+    requires: ClassVar = (
+        "model_logprob",
+        Need("verifier", when=lambda own: own.judge == "verifier"),
+        Need(
+            "value",
+            when=lambda own: own.judge == "value",
+            line="rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', 'agreement', or a "
+            "stage with `value`",
+        ),
+    )
 
     kind: Literal["mcts"] = "mcts"
     trajectories: int = Field(default=8, ge=1)
@@ -77,23 +88,9 @@ class MCTS(SearchSettings):
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last draw may exceed it
     where ``step`` cuts draws into several nodes."""
 
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return () if self.judge == "agreement" else (self.judge,)
-
     def check(self, stage: Composition) -> list[str]:
-        """Budgets too small for one path of full length at a width of 1, a missing value model."""
-        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
-        if self.judge == "value" and stage.value is None:
-            lines.append(
-                "rollout.judge: got 'value', but the stage has no value model; allowed: 'verifier', 'agreement', or a "
-                "stage with `value`"
-            )
-        return lines
+        """Budgets too small for one path of full length at a width of 1."""
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         search = MCTSSearch(self, context, start, n or self.trajectories)

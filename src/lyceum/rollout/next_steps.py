@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import kinds
+from lyceum.core.needs import Gives, Need
 from lyceum.core.settings import Composition
 from lyceum.core.steps import grow
 from lyceum.core.tree import Node
@@ -28,6 +28,14 @@ class NextSteps(SearchSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"width": 1, "others": "finish"}
+    requires: ClassVar = (
+        Need(
+            "value",
+            when=lambda own: own.others == "value",
+            line="{got}, but {who} with others 'value' reads it; allowed: {kinds}, or rollout.others=finish",
+        ),
+    )
+    gives: ClassVar = (Gives("state-values", when=lambda own: own.others == "value"),)
 
     kind: Literal["next-steps"] = "next-steps"
     trajectories: int = Field(default=2, ge=1)
@@ -39,22 +47,8 @@ class NextSteps(SearchSettings):
     model's value of the state they lead to; ``finish`` completes each with one continuation, whose outcomes estimate
     the states' success rates."""
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",) if self.others == "value" else ()
-
-    @property
-    def values_states(self) -> bool:
-        return self.others == "value"
-
     def check(self, stage: Composition) -> list[str]:
-        lines: list[str] = []
-        if self.others == "value" and stage.value is None:
-            lines.append(
-                "value: got none, but rollout.kind 'next-steps' with others 'value' reads it; allowed: "
-                f"{', '.join(kinds('value'))}, or rollout.others=finish"
-            )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         n = n or self.trajectories

@@ -36,7 +36,9 @@ class RethinkMCTS(SearchSettings):
     analysis of a block of the program, and a thought's prior is a score that the model says.
     """
 
-    sized_by: ClassVar[str] = "iterations"
+    sized_by = "iterations"
+    requires: ClassVar = ("verifier",)
+
     kind: Literal["rethink-mcts"] = "rethink-mcts"
     iterations: int = Field(default=16, ge=1)
     """Thoughts that are selected and tried."""
@@ -75,10 +77,6 @@ class RethinkMCTS(SearchSettings):
         if unknown := set(fields_of(feedback)) - {"failed"}:
             raise ValueError(f"got {{{unknown.pop()}}}; allowed: {{failed}}")
         return feedback
-
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("verifier",)
 
     def note(self, trees: Sequence[Tree]) -> str | None:
         counts = self.metrics(trees)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import PARTIAL, write_texts
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, EngineOffer, Rollout, Sampling
+from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import (
     at_most,
     by_counter,
@@ -36,6 +37,10 @@ class Segments(RolloutSettings):
     really drawn between two bounds, which the released script sets where the worker does not read them; and open paths
     with the same text are merged into one node with the shares of all, so that no token is computed twice.
     """
+
+    requires: ClassVar = (
+        Need("model_logprob", when=lambda own: own.spread != "even" or own.fallback == "least-likely"),
+    )
 
     kind: Literal["segments"] = "segments"
     samples: int = Field(16, ge=1)
@@ -66,11 +71,6 @@ class Segments(RolloutSettings):
     segment, or before its least likely token; or never, which leaves the group smaller."""
     sampling: Sampling = Sampling()
     """How tokens are sampled; ``max_completion_tokens`` is per trajectory."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        reads = self.spread != "even" or self.fallback == "least-likely"
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"} if reads else ())
 
     @model_validator(mode="after")
     def _first_branches_fit(self) -> Segments:

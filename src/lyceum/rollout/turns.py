@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
-from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
+from lyceum.core.settings import EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Grade, Observation, Origin, Rollout, Sampling
 from lyceum.core.user_files import describe
@@ -39,6 +39,8 @@ class Turns(RolloutSettings):
     ends with it. Messages are appended by the chat template. Where that rewrites earlier turns (Qwen 3 takes thoughts
     out before a user's next message), the trajectory goes on below what stands, and what was left is not trained.
     """
+
+    refuses: ClassVar = ("prefix-lengths",)
 
     kind: Literal["turns"] = "turns"
     samples: int = Field(default=8, ge=1)
@@ -93,15 +95,6 @@ class Turns(RolloutSettings):
             answers = (node.text for node in nodes if node.parent is not None and node.parent.stats.get(FAILED))
             return f"all {calls} calls of the environment failed; the first answer is {quoted(next(answers, ''))}"
         return None
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.curriculum is not None and stage.curriculum.kind == "good-prefixes":
-            lines.append(
-                f"curriculum.kind: got 'good-prefixes' with rollout.kind {self.kind!r}, but a completion's beginning "
-                "lacks the environment's answers; allowed: another curriculum"
-            )
-        return lines
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import kinds
 from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node
@@ -25,7 +24,9 @@ class ValueFilter(SearchSettings):
     not drawn, and where all would be dropped the one of the highest value goes on.
     """
 
-    sized_by: ClassVar[str] = "samples"
+    sized_by = "samples"
+    requires: ClassVar = ("value",)
+
     kind: Literal["value-filter"] = "value-filter"
     samples: int = Field(default=8, ge=1)
     """Samples per task, unless the curriculum sets the number."""
@@ -36,19 +37,8 @@ class ValueFilter(SearchSettings):
     step: Steps = Steps()
     """Where values are read."""
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",)
-
     def check(self, stage: Composition) -> list[str]:
-        """No value model, or budgets too small for one sample of full length."""
-        lines: list[str] = []
-        if stage.value is None:
-            lines.append(
-                f"value: got none, but rollout.kind 'value-filter' drops samples by it; allowed: "
-                f"{', '.join(kinds('value'))}"
-            )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples

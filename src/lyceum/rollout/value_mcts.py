@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
 from lyceum.core.step_ends import step_ends
 from lyceum.core.steps import grow, split, write_texts
@@ -38,8 +39,17 @@ class ValueMCTS(SearchSettings):
     """
 
     test_time: ClassVar[Mapping[str, Any]] = {"believe": "value"}
+    requires: ClassVar = (
+        Need("verifier", when=lambda own: own.believe != "value"),
+        Need(
+            "value",
+            when=lambda own: own.believe == "value",
+            line="rollout.kind: got 'value-mcts', but the stage has no value model to ask; allowed: a stage with "
+            "`value`, or rollout.believe 'outcome' with rollout.simulate 'completions'",
+        ),
+    )
 
-    sized_by: ClassVar[str] = "iterations"
+    sized_by = "iterations"
     kind: Literal["value-mcts"] = "value-mcts"
     iterations: int = Field(default=20, ge=1)
     """Iterations of select, expand, simulate and back up."""
@@ -75,10 +85,6 @@ class ValueMCTS(SearchSettings):
     """Finished trajectories after which the search ends; if some are missing after all iterations, the unfinished paths
     of highest value are drawn to their ends. null runs all iterations, and draws one if none has finished."""
 
-    @property
-    def led_by(self) -> tuple[Literal["verifier", "value"], ...]:
-        return ("value",) if self.believe == "value" else ("verifier",)
-
     def sized(self, n: int) -> ValueMCTS:
         """The same search for about ``n`` trajectories: ``n / width`` iterations where each draws ``width`` of them,
         otherwise iterations for ``n`` paths of full length."""
@@ -98,11 +104,6 @@ class ValueMCTS(SearchSettings):
             lines.append(
                 f"rollout.believe: got 'outcome' with rollout.simulate {self.simulate!r}, which finishes no path on "
                 "the way; allowed: rollout.simulate 'completions', or rollout.believe 'value'"
-            )
-        if self.believe == "value" and stage.value is None:
-            lines.append(
-                "rollout.kind: got 'value-mcts', but the stage has no value model to ask; allowed: a stage with "
-                "`value`, or rollout.believe 'outcome' with rollout.simulate 'completions'"
             )
         if self.believe == "outcome" and self.keep is not None:
             lines.append(

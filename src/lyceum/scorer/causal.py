@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.needs import Need
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.types import FrozenName, Grade, GradingContext, Message, Reasoned, Scored, Scorer, Task, TaskSource
@@ -19,6 +20,12 @@ from lyceum.utils.numbers import mean
 FROZEN: dict[str, FrozenName] = {"reference": "reference", "average": "average"}
 """Models of the stage that can be named in place of a path."""
 
+FROZEN_NEEDS = (
+    Need("reference", when=lambda own: own.model.path == "reference"),
+    Need("average", when=lambda own: own.model.path == "average"),
+)
+"""What settings need whose ``model`` may be one of these."""
+
 
 class CausalScorer(ScorerSettings):
     """A frozen causal model reads the reasoning below the question, and the answer below both.
@@ -28,6 +35,8 @@ class CausalScorer(ScorerSettings):
     Asked for a verdict it says yes or no to whether every step holds and the answer follows: the score is the
     probability of yes among the two.
     """
+
+    requires: ClassVar = FROZEN_NEEDS
 
     kind: Literal["causal"] = "causal"
     model: ScorerModel
@@ -46,10 +55,6 @@ class CausalScorer(ScorerSettings):
     """What it is asked for a verdict."""
     batch_tokens: int = Field(16384, ge=1)
     """Tokens per forward pass."""
-
-    @property
-    def of_models(self) -> frozenset[FrozenName]:
-        return super().of_models | frozen_models(self.model)
 
     def build(self, source: TaskSource) -> Scorer:
         if self.model.path not in FROZEN:
@@ -112,12 +117,6 @@ class CausalLikelihood(BaseScorer):
             asked.append([{"role": "user", "content": filled(self.settings.prompt, fields)}])
         found = await log_odds(self.settings.model, asked, ("yes", "no"), context, self.settings.batch_tokens)
         return [Grade(probability(odds)) for odds in found]
-
-
-def frozen_models(model: ScorerModel) -> frozenset[FrozenName]:
-    """The stage's model that a path names; none for a model of its own."""
-    named = FROZEN.get(model.path)
-    return frozenset[FrozenName]() if named is None else frozenset[FrozenName]({named})
 
 
 async def log_odds(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.spans import TokenEnds, token_span
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer, Grade, GradingContext, Origin, Reasoned, Scorer, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Origin, Reasoned, Scorer, Task, TaskSource
 from lyceum.scorer.base import BaseScorer
 from lyceum.utils.numbers import mean
 
@@ -25,6 +25,8 @@ class PolicyScorer(ScorerSettings):
         DRM, arXiv:2510.11457, as a published summary of it gives the two terms.
     """
 
+    requires: ClassVar = ("model_logprob",)
+
     kind: Literal["policy"] = "policy"
     reasoning: float = 1.0
     """Weight a of the reasoning's mean log-probability (score per nat)."""
@@ -32,10 +34,6 @@ class PolicyScorer(ScorerSettings):
     """Weight b of the answer's log-probability (score per nat)."""
     of_answer: Literal["sum", "mean"] = "sum"
     """Whether the answer's log-probabilities are added up, or averaged over its tokens."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     def build(self, source: TaskSource) -> Scorer:
         return Confidence(self)

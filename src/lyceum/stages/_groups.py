@@ -74,7 +74,7 @@ class SampledGroups:
         self.sampler.observe([group.tree for group in groups if group.sampled])
 
     def metrics(self) -> dict[str, float]:
-        if not self.stage.rollout.spans_steps:
+        if "unfinished" not in self.stage.rollout.offers:
             return self.oversampling.metrics
         going_on = {"continued/trajectories": self.continued, "under_way/trees": len(self.under_way)}
         return self.oversampling.metrics | going_on

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import require_keys
+from lyceum.core.needs import Gift, Gives, declared
 from lyceum.core.roles import Roles
 from lyceum.core.tree import Tree
 from lyceum.core.types import (
@@ -62,7 +63,7 @@ class Sampler:
         seed, policy = session.stage_seed, session.policy
         self.engine = session.build_engine(settings.engine, policies)
         curriculum = settings.curriculum.handed_on(session.run.path)
-        drawing = EndingCurriculum if curriculum.has_end else Curriculum
+        drawing = EndingCurriculum if Gives("end") in declared(type(curriculum), "gives") else Curriculum
         self.curriculum: Curriculum = require_built(
             curriculum, curriculum.build(session.source, seed=seed, policy=policy), drawing
         )
@@ -77,7 +78,8 @@ class Sampler:
         if settings.value is not None:
             value = settings.value.handed_on(lambda stage: session.folder(stage) / "value")
             self.value = value.build(policy, seed=seed)
-        online = settings.value is not None and settings.value.learns_online
+        offered = frozenset[Gift]() if settings.value is None else settings.value.offers
+        online = "value-online" in offered
         self.observing = [cast(ObservingValue, self.value)] if online else []
         """The value model, where it learns from each step."""
         self.runtime = InProcess(
@@ -90,7 +92,7 @@ class Sampler:
             grader_asks=self.grader.asks_model,
             tools=tools,
             score_under=score_under,
-            judge=cast(JudgingValue, self.value) if settings.value is not None and settings.value.judges else None,
+            judge=cast(JudgingValue, self.value) if "judgements" in offered else None,
             roles=roles,
             folder=session.run.path / "judgements",
         )

@@ -48,7 +48,7 @@ class Interleaved(Online):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        if self.fine_tuning.objective.kind != "sft":
+        if "imitation" not in self.fine_tuning.objective.offers:
             lines.append(
                 f"fine_tuning.objective.kind: got '{self.fine_tuning.objective.kind}', but demonstrations of failed "
                 "tasks have no advantages; allowed: sft"

@@ -68,7 +68,7 @@ class Method:
 
     def reads_reference(self, stage: Online | Offline) -> bool:
         """Whether something of the stage reads the reference."""
-        names = self.needs.union(*(part.of_models for part in stage.composition().components()))
+        names = self.needs.union(*(part.needed for part in stage.composition().components()))
         return bool(names & {"reference", "reference_logprob"})
 
     @cached_property
@@ -93,7 +93,7 @@ class Method:
         of_row = (credited.advantage * mask).sum(1) / mask.sum(1).clamp(min=1)
         known = mask.any(1) & forest.reward.isfinite()
         # Against a value head no rows are compared: shares are those before its values are subtracted.
-        group = torch.zeros_like(forest.group) if self.stage.credit.gives_value_target else forest.group
+        group = torch.zeros_like(forest.group) if "value-targets" in self.stage.credit.offers else forest.group
         whole = found.get("outcome/share", 1.0)
         shares = row_shares(of_row[known], {name: of[known] for name, of in sources.items()}, group[known])
         kept = {name: value for name, value in found.items() if name != "outcome/share" or not shares}

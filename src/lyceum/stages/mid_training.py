@@ -41,7 +41,7 @@ class MidTraining(Online):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        if self.next_tokens.objective.kind != "sft":
+        if "imitation" not in self.next_tokens.objective.offers:
             lines.append(
                 f"next_tokens.objective.kind: got '{self.next_tokens.objective.kind}', but texts have no advantages; "
                 "allowed: sft"

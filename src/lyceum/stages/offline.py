@@ -13,6 +13,7 @@ from pydantic import Field
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
+from lyceum.core.needs import FROZEN
 from lyceum.core.settings import (
     Composition,
     CreditSettings,
@@ -97,7 +98,7 @@ class Offline(StageSettings):
     @property
     def leaves(self) -> frozenset[Left]:
         trees = frozenset[Left](() if self.data.given else {"trees"})
-        return trees | frozenset[Left]({"value-head"} if self.objective.trains_value else ())
+        return trees | frozenset[Left]({"value-head"} if "value-head" in self.objective.offers else ())
 
     def composition(self, reward: tuple[RewardSettings, ...] = ()) -> Composition:
         whole = super().composition(reward)
@@ -119,11 +120,6 @@ class Offline(StageSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        if self.objective.kind == "sft" and not self.data.demonstrates:
-            lines.append(
-                f"objective.kind: got 'sft', which trains demonstrations, but data.kind '{self.data.kind}' has none; "
-                "allowed: another objective, such as 'mpo' with its generation loss alone"
-            )
         if self.data.given and self.collect.keep != "all":
             lines.append(
                 f"collect.keep: got {self.collect.keep!r}, but data.kind '{self.data.kind}' reads its groups one by "
@@ -133,13 +129,6 @@ class Offline(StageSettings):
             lines.append(
                 f"objective.importance.mode: got {self.objective.importance.mode!r}, but data.kind "
                 f"'{self.data.kind}' does not say how likely completions were as they were written; allowed: none"
-            )
-        read = self.objective.reads_teacher or self.credit.reads_teacher
-        if read != (self.teacher is not None):
-            what = "read one" if read else "do not read one"
-            lines.append(
-                f"teacher: got {'none' if read else 'one'}, but objective.kind '{self.objective.kind}' and credit.kind "
-                f"'{self.credit.kind}' {what}; allowed: {'a folder such as runs/NAME/model' if read else 'none'}"
             )
         return lines
 
@@ -168,7 +157,7 @@ class OfflineRun:
         self.steps, self.step = settings.steps, 0
         self.method = method = Method.of(settings, session.reward)
         self.objective, self.credit = method.objective, method.credit
-        needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
+        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
         self.learner = settings.learner.build(
             session.policy,
             total_steps=settings.steps,

@@ -12,6 +12,7 @@ from lyceum.buffer.base import relative_to_behaviour
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
+from lyceum.core.needs import FROZEN
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -40,7 +41,6 @@ from lyceum.stages.method import Method
 from lyceum.stages.models import learner_of, models_of
 from lyceum.stages.session import Session
 from lyceum.stages.stopping import Ending, UntilOnline, ends_in_words
-from lyceum.utils.terminal import quoted
 
 
 class Online(StageSettings):
@@ -97,8 +97,8 @@ class Online(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        trees = self.replay is not None and self.replay.stores
-        head = self.objective.trains_value and len(self.roles.models) == 1
+        trees = self.replay is not None and "stored-groups" in self.replay.offers
+        head = "value-head" in self.objective.offers and len(self.roles.models) == 1
         return frozenset[Left]({"trees"} if trees else ()) | frozenset[Left]({"value-head"} if head else ())
 
     def in_words(self) -> list[str]:
@@ -109,12 +109,6 @@ class Online(StageSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        read = self.objective.reads_teacher or self.credit.reads_teacher
-        kinds = f"objective.kind '{self.objective.kind}' and credit.kind '{self.credit.kind}'"
-        if read and self.teacher is None:
-            lines.append(f"teacher: got none, but {kinds} learn from one; allowed: a folder such as runs/NAME/model")
-        if self.teacher is not None and not read:
-            lines.append(f"teacher: got {quoted(self.teacher.path)}, which neither of {kinds} reads; allowed: none")
         if self.replay is not None and self.replay.instead and self.tasks_per_step == 1:
             lines.append("replay.instead: got true, but a step has one group (tasks_per_step); allowed: 2 or more")
         if self.value_head == "current":
@@ -123,7 +117,7 @@ class Online(StageSettings):
 
     def _check_value_head(self, stage: Composition) -> list[str]:
         """A line where no value head is there to begin with, or none is trained."""
-        if not self.objective.trains_value or len(self.roles.models) > 1:
+        if "value-head" not in self.objective.offers or len(self.roles.models) > 1:
             return [
                 f"value_head: got 'current', but objective.kind '{self.objective.kind}' trains no value head of one "
                 "model; allowed: new, or credit 'gae' or 'egae' with objective.value_coefficient"
@@ -146,7 +140,7 @@ class Online(StageSettings):
             given = ", ".join(guide.kind for guide in self.guidance)
             lines.append(f"guidance: got {given}, {alone}; allowed: it alone")
         size = self.rollout.size
-        if self.rollout.spans_steps or size is None or size.setting != "samples":
+        if "unfinished" in self.rollout.offers or size is None or size.setting != "samples":
             lines.append(f"rollout: got {self.rollout.kind!r} {alone}; allowed: one with samples, whole in one step")
         if self.collect.keep != "all":
             lines.append(f"collect.keep: got {self.collect.keep!r} {alone}; allowed: all")
@@ -154,7 +148,7 @@ class Online(StageSettings):
             lines.append(f"replay: got {self.replay.kind!r} {alone}; allowed: none")
         if len(self.roles.models) > 1 and self.value is not None:
             lines.append(f"value: got {self.value.kind!r} with several models; allowed: none")
-        if len(self.roles.models) > 1 and self.engine.one_per_process:
+        if len(self.roles.models) > 1 and "one-model" in self.engine.offers:
             lines.append(
                 f"engine.kind: got {self.engine.kind!r}, of which a process serves one model, with roles.models "
                 f"{', '.join(self.roles.models)}; allowed: 'embedded', or one model"
@@ -192,7 +186,7 @@ class OnlineRun:
         self.objective, self.credit = method.objective, method.credit
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
-        needs = method.needs.union(*(part.of_models for part in settings.reward or ()))
+        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
         self.learner = learner_of(settings, policies, needs, self.steps, session.run.stages)
         if session.handed_on is not None:  # else a checkpoint has the value head
             self.learner.load_weights(session.handed_on)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
 from lyceum.core.group import Group
+from lyceum.core.needs import Need
 from lyceum.core.settings import (
-    Composition,
     CurriculumSettings,
     EngineSettings,
     GuidanceSettings,
@@ -45,6 +45,12 @@ class RewardModel(StageSettings):
 
     The step checks of a verifier measure the model, and never measure one that was fitted to them.
     """
+
+    requires: ClassVar = (
+        "value-training",
+        Need("company", when=lambda own: own.labels == "pairs", line="labels 'pairs' compares the samples of a task"),
+    )
+    refuses: ClassVar = ("unfinished",)
 
     kind: Literal["reward-model"] = "reward-model"
     steps: int = Field(default=20, ge=1)
@@ -106,22 +112,10 @@ class RewardModel(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        return frozenset[Left]({"value"} if self.value.trainable else ())
+        return frozenset[Left]({"value"} if "value-training" in self.value.offers else ())
 
     def in_words(self) -> list[str]:
         return [f"{self.steps} rounds of {self.tasks_per_step} tasks", f"{self.labels} fitted to {self.value.kind}"]
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if not self.value.trainable:
-            lines.append(f"value.kind: got '{self.value.kind}', which learns nothing; allowed: model, implicit")
-        if self.labels == "pairs":
-            lines += stage.without_company("labels 'pairs' compares the samples of a task")
-        if self.rollout.spans_steps:
-            lines.append(
-                f"rollout.kind: got '{self.rollout.kind}' with completions that span steps; allowed: whole ones"
-            )
-        return lines
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
         steps = self.steps if keep_steps else max(self.steps, math.ceil(tokens / self.tasks_per_step))
@@ -203,9 +197,10 @@ class RewardModelRun:
         for factor in self.settings.factors if self.settings.labels == "pairs" and leaves else ():
             if all(factor.of(leaf) is None for leaf in leaves):
                 parts = sorted({part for leaf in leaves if leaf.grade for part in leaf.grade.parts})
-                raise RecipeError(
+                raise NothingLearnt(
                     f"stages.{self.settings.name}.factors: got {factor.by!r}, which no grade of a round has"
-                    f"{nearest(factor.by, parts)}; allowed: {', '.join(['correct', 'outcome', 'tokens', *parts])}"
+                    f"{nearest(factor.by, parts)}; needed: a grader that gives it, or one of "
+                    f"{', '.join(['outcome', 'tokens', *parts])}"
                 )
 
     def examples(self, trees: Sequence[Tree]) -> tuple[list[Example], list[int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -49,6 +49,8 @@ class SearchAndDistil(StageSettings):
     Source: ReST-MCTS*, arXiv:2406.03816, algorithm 1; without a value model expert iteration, as BFS-Prover's,
     arXiv:2502.03438.
     """
+
+    requires: ClassVar = ("imitation",)
 
     kind: Literal["search-and-distil"] = "search-and-distil"
     steps: int = Field(default=60, ge=1)
@@ -102,7 +104,7 @@ class SearchAndDistil(StageSettings):
 
     @property
     def leaves(self) -> frozenset[Left]:
-        trained = self.value is not None and self.targets is not None and self.value.trainable
+        trained = self.value is not None and self.targets is not None and "value-training" in self.value.offers
         return frozenset[Left]({"value"} if trained else ())
 
     def in_words(self) -> list[str]:
@@ -111,8 +113,6 @@ class SearchAndDistil(StageSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = super().check(stage)
-        if self.objective.kind != "sft":
-            lines.append(f"objective.kind: got '{self.objective.kind}', but traces have no advantages; allowed: sft")
         if any(isinstance(part, EnvironmentSettings) for part in self.rollout.components()):
             lines.append(
                 f"rollout.kind: got '{self.rollout.kind}', whose turns an environment answers, but traces are of one "
@@ -182,7 +182,7 @@ class SearchAndDistilRun:
                 await self.record({})
             self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
-        if self.settings.value is not None and self.settings.value.trainable:
+        if self.settings.value is not None and "value-training" in self.settings.value.offers:
             folder = self.session.folder(self.settings.name)
             cast(TrainableValue, self.sampler.value).save(folder / "value")
 
@@ -242,7 +242,7 @@ class SearchAndDistilRun:
         return [] if self.settings.targets is None else examples_of(tree, self.settings.targets)
 
     def fit(self, examples: list[Example]) -> dict[str, Any]:
-        if self.settings.targets is None or self.settings.value is None or not self.settings.value.trainable:
+        if not self.settings.leaves:
             return {}
         metrics = cast(TrainableValue, self.sampler.value).fit(examples)
         return {f"value/{name}": value for name, value in metrics.items()}

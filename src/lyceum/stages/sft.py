@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import of_kind, require_keys, slot
+from lyceum.core.component import Settings, of_kind, require_keys, slot
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -35,6 +35,7 @@ class SupervisedStage(StageSettings):
     """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
 
     grades: ClassVar[bool] = False
+    requires: ClassVar = ("imitation",)
 
     kind: Literal["sft"] = "sft"
     steps: int = Field(default=100, ge=1)
@@ -68,11 +69,9 @@ class SupervisedStage(StageSettings):
             *ends_in_words(self.until),
         ]
 
-    def check(self, stage: Composition) -> list[str]:
-        lines = [] if self.until is None else self.until.check(stage)
-        if self.objective.kind == "sft":
-            return lines
-        return [*lines, f"objective.kind: got '{self.objective.kind}', but stage 'sft' has no advantages; allowed: sft"]
+    def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
+        """Its rule of stopping alone: nothing samples, and nothing has advantages."""
+        return ((name, part) for name, part in super().checked(stage) if name == "until")
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""

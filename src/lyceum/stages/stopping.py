@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Component, kinds, require_keys
-from lyceum.core.settings import Composition, CurriculumSettings
+from lyceum.core.needs import able
+from lyceum.core.settings import Composition
 
 
 class Until(Component):
@@ -80,11 +81,11 @@ class UntilOnline(Until):
 
     def check(self, stage: Composition) -> list[str]:
         lines, given = super().check(stage), stage.curriculum
-        if self.curriculum and given is not None and not given.ends:
-            able = [k for k, of in kinds("curriculum").items() if issubclass(of, CurriculumSettings) and of.has_end]
+        if self.curriculum and given is not None and "end" not in given.offers:
+            known = able(kinds("curriculum"), "end")
             lines.append(
                 f"until.curriculum: got true, but curriculum.kind '{given.kind}' has no end; allowed: false, or one of "
-                f"{', '.join(able)}"
+                f"{', '.join(known)}"
             )
         return lines
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -109,6 +109,8 @@ class Columns(Settings):
 class Dataset(TasksSettings):
     """One task for each row of a dataset."""
 
+    gives: ClassVar = ("rows",)
+
     kind: Literal["dataset"] = "dataset"
     path: PathText
     """A .jsonl (.ndjson), .json, .parquet, .csv or .tsv file, the texts also as .gz, a pattern such as
@@ -165,7 +167,7 @@ class Dataset(TasksSettings):
 
     @model_validator(mode="after")
     def _verifier_ends(self) -> Dataset:
-        if self.verifier.kind == "task":
+        if "tasks-verifier" in self.verifier.offers:
             raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
         return self
 

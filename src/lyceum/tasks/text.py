@@ -110,7 +110,7 @@ class Text(TasksSettings):
         for name, known in (("template", ("context",)), ("middle_template", ("context", "following"))):
             if unknown := set(fields_of(getattr(self, name))) - set(known):
                 raise ValueError(f"{name}: got {{{min(unknown)}}}; allowed: {', '.join(f'{{{k}}}' for k in known)}")
-        if self.verifier.kind == "task":
+        if "tasks-verifier" in self.verifier.offers:
             raise ValueError("verifier: got 'task', which asks the tasks for their verifier; allowed: any other kind")
         return self
 

@@ -106,8 +106,8 @@ class SearchPlan:
             except RecipeError as error:
                 lines += error.lines
                 continue
-            lines += [f"{strategy.label}: {line}" for line in rollout.check(composition)]
-            lines += engine.check(replace(composition, rollout=rollout))
+            lines += [f"{strategy.label}: {line}" for line in rollout.conflicts(composition)]
+            lines += engine.conflicts(replace(composition, rollout=rollout))
             each = PlannedSearch(strategy, size, rollout, None)
             done = None if folder is None else folder.done(each.name, each.settings)
             planned.append(replace(each, done=done))

@@ -70,7 +70,7 @@ class SearchRequest(Settings):
                 f"allowed: {', '.join(kinds('value'))}, or strategies that need none"
             )
             return [lacks] if reading else []
-        lines = self.value.check(stage)
+        lines = self.value.conflicts(stage)
         if self.value.untrained:
             lines.append("value.path: got none, a model that has learnt nothing; allowed: a trained one's folder")
         return lines

@@ -50,7 +50,7 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 class Strategy(Settings):
     """A rollout and a choice. Neither uses the verifier.
 
-    The rollout's ``sized(n)``, ``led_by`` and ``test_time`` say how it is used
+    The rollout's ``sized(n)``, ``needed`` and ``test_time`` say how it is used
     (:class:`lyceum.core.settings.RolloutSettings`).
     """
 
@@ -71,12 +71,12 @@ class Strategy(Settings):
         usual = rollout.test_time
         unset = {key: value for key, value in usual.items() if key not in rollout.model_fields_set}
         rollout = rollout.model_copy(update=unset)
-        if "verifier" in rollout.led_by and not usual:
+        if "verifier" in rollout.needed and not usual:
             raise ValueError(
                 f"got {rollout.kind!r}, which the verifier leads, but it is asked only after the choice; allowed: "
                 "another rollout"
             )
-        if "verifier" in rollout.led_by:
+        if "verifier" in rollout.needed:
             got = {key: getattr(rollout, key) for key in usual if getattr(rollout, key) != usual[key]}
             raise ValueError(
                 f"got {_listed(got)}, but the verifier is asked only after the choice; allowed: for example "
@@ -91,7 +91,7 @@ class Strategy(Settings):
     @property
     def reads_values(self) -> bool:
         """Whether it needs a value model."""
-        return self.choose in BY_VALUE or "value" in self.rollout.led_by
+        return self.choose in BY_VALUE or "value" in self.rollout.needed
 
     def sized(self, size: int, sampling: Sampling) -> RolloutSettings:
         """Settings of the rollout for about ``size`` candidates.

@@ -81,7 +81,9 @@ class Replay:
         recorded, began = find_recorded(run, step, recipe)
         of = recorded.heading
         stage, changed_stage = cast(Online, recipe.stages[of.stage]), cast(Online, other.stages[of.stage])
-        if stage.rollout.spans_steps and (stage.credit.reads_unfinished or changed_stage.credit.reads_unfinished):
+        if "unfinished" in stage.rollout.offers and (
+            stage.credit.reads_unfinished or changed_stage.credit.reads_unfinished
+        ):
             given = next(each.credit.kind for each in (stage, changed_stage) if each.credit.reads_unfinished)
             raise RecipeError(
                 f"credit.kind: got {given!r}, which also trains completions that the step left unfinished, and the run "

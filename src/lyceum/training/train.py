@@ -307,7 +307,7 @@ def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
 
 def evaluates(recipe: Recipe, source: TaskSource) -> bool:
     """Whether accuracy is measured: not where rows to imitate have no answers, and nothing but these is graded."""
-    by_answers = recipe.evaluate.tasks is None and all(part.kind == "task" for part in recipe.reward)
+    by_answers = recipe.evaluate.tasks is None and all("tasks-verifier" in part.offers for part in recipe.reward)
     answers = gradable(source) or any(stage.grades for stage in recipe.stages)
     return recipe.evaluate.n > 0 and (answers or not by_answers)
 

@@ -6,11 +6,12 @@ import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from jaxtyping import Float
 from pydantic import Field
 
+from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Example, Judgement, MarkedPath, Scored
@@ -35,6 +36,8 @@ class Implicit(TrainedValueSettings):
     Source: Implicit PRM, arXiv:2412.01981; trained online PRIME, arXiv:2502.01456, and its released code.
     """
 
+    gives: ClassVar = (Gives("value-online", when=lambda own: own.online),)
+
     kind: Literal["implicit"] = "implicit"
     beta: float = Field(default=0.05, gt=0)
     """Reward per nat of the log-ratio; 0.05 in both papers' code."""
@@ -49,10 +52,6 @@ class Implicit(TrainedValueSettings):
     """Maximum gradient norm; 10 in PRIME's script."""
     online: bool = False
     """Learn, after each step of an online stage, from the verdicts of that step's trajectories."""
-
-    @property
-    def learns_online(self) -> bool:
-        return self.online
 
     def check(self, stage: Composition) -> list[str]:
         lines = [] if self.path is None else unusable(self.path)

@@ -11,7 +11,6 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import ValueSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import EngineOffer
 from lyceum.models.policy import Policy
 
 
@@ -23,15 +22,12 @@ class Likelihood(ValueSettings):
 
     reads: ClassVar[bool] = False
     """The engine's log-probabilities are enough: the path's tokens are not read again."""
+    requires: ClassVar = ("model_logprob",)
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)
     """Length normalisation: the sum of log-probabilities is divided by the number of tokens to this power: 1 is the
     mean per token, 0 the whole path's likelihood; between them longer paths are favoured less than by the mean."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"model_logprob"})
 
     def build(self, policy: Policy, *, seed: int) -> PathLikelihood:
         return PathLikelihood(self.length_power)

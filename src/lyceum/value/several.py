@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from lyceum.core.component import require_keys
-from lyceum.core.settings import Composition, ValueSettings
+from lyceum.core.settings import ValueSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Judgement, MarkedPath, State
 from lyceum.models.policy import Policy
@@ -30,7 +30,7 @@ class Several(ValueSettings):
         on each segment are added up. Theirs are the likeliest of three classes; these are expectations.
     """
 
-    judges: ClassVar[bool] = True
+    gives: ClassVar = ("judgements",)
 
     kind: Literal["several"] = "several"
     models: tuple[PathModel, ...] = Field(min_length=1, max_length=16)
@@ -53,9 +53,6 @@ class Several(ValueSettings):
 
     def handed_on(self, left_by: Callable[[str], Path]) -> Self:
         return self.model_copy(update={"models": tuple(model.handed_on(left_by) for model in self.models)})
-
-    def check(self, stage: Composition) -> list[str]:
-        return [line.replace("value.", "value.models.", 1) for line in super().check(stage)]
 
     def build(self, policy: Policy, *, seed: int) -> SeveralValues:
         weights = self.weights or (1.0,) * len(self.models)

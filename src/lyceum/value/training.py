@@ -27,8 +27,7 @@ Loss = Literal["mse", "bce", "sum", "pairwise"]
 class TrainedValueSettings(ValueSettings):
     """Settings of value models that are trained here."""
 
-    trainable: ClassVar[bool] = True
-    judges: ClassVar[bool] = True
+    gives: ClassVar = ("value-training", "judgements")
 
     path: PathText | None = None
     """Folder or hub name of a model; null begins with the policy's weights."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
 from lyceum.core import keys
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import BaseCredit, by_group, lay, needs_company, row_reward
+from lyceum.credit.base import BaseCredit, by_group, lay, row_reward
 from lyceum.credit.group import group_relative
 from lyceum.credit.shares import token_shares
 from lyceum.utils.errors import RecipeError
@@ -25,6 +24,8 @@ class GiGPO(StepwiseCredit):
     The paper's agents act in an environment that names its state. A text has no environment: its state is how many
     steps were taken, and the last ones. In chained arithmetic the last step holds the running value.
     """
+
+    requires: ClassVar = ("company",)
 
     kind: Literal["gigpo"] = "gigpo"
     state: Literal["steps", "marked"] = "steps"
@@ -61,9 +62,6 @@ class GiGPO(StepwiseCredit):
 
     def build(self) -> Credit:
         return GiGPOCredit(self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 class GiGPOCredit(BaseCredit):

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
 from lyceum.core.forest import Forest
-from lyceum.core.settings import Composition
 from lyceum.core.types import Credit, Credited
 from lyceum.credit.base import (
     BaseCredit,
@@ -17,7 +16,6 @@ from lyceum.credit.base import (
     above_zero,
     by_group,
     group_centred,
-    needs_company,
     row_reward,
     spread,
 )
@@ -32,6 +30,8 @@ class TokenLevelGroup(CreditWithKL):
     """Each row against its group's mean over tokens, in which a long row counts more; for objective ``hapo``."""
 
     reads_steps: ClassVar[bool] = False
+    requires: ClassVar = ("company",)
+    gives: ClassVar = ("relative-entropy",)
 
     kind: Literal["hapo"] = "hapo"
     pivot: float = Field(default=0.8, ge=0, le=1)
@@ -45,9 +45,6 @@ class TokenLevelGroup(CreditWithKL):
 
     def build(self) -> Credit:
         return HAPOCredit(self.needs, self)
-
-    def check(self, stage: Composition) -> list[str]:
-        return needs_company(self.kind, stage)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
@@ -12,7 +12,7 @@ from pydantic import Field
 from lyceum.core.component import require_keys
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, EngineOffer, Origin, Rollout, Sampling, TaskSource
+from lyceum.core.types import Context, Origin, Rollout, Sampling, TaskSource
 from lyceum.guidance.base import TaskGuide
 from lyceum.papers.hapo._entropy import EntropyRange
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -26,15 +26,13 @@ class EntropyTemperature(GuidanceSettings):
     sampling temperature, as in the authors' code; ``objective.importance`` corrects for the difference where it is on.
     """
 
+    requires: ClassVar = ("entropy",)
+
     kind: Literal["entropy-temperature"] = "entropy-temperature"
     change: float = Field(0.05, ge=0, lt=1)
     """Largest change of the temperature, as a share of it; 0.05 in the authors' scripts."""
     pivot: float = Field(0.8, ge=0, le=1)
     """Quantile of the entropies at which the temperature stays as it is (0 to 1)."""
-
-    @property
-    def of_engine(self) -> frozenset[EngineOffer]:
-        return super().of_engine | frozenset[EngineOffer]({"entropy"})
 
     def build(self, source: TaskSource, *, seed: int) -> EntropyTemperatureGuide:
         return EntropyTemperatureGuide(self)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 
-from lyceum.core.settings import Composition
 from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -15,6 +14,8 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 class HAPO(Terms):
     """PPO's surrogate; credit ``hapo`` says of each token how high its entropy is, from -1 to 1."""
+
+    requires: ClassVar = ("relative-entropy",)
 
     kind: Literal["hapo"] = "hapo"
     clip_low: float = Field(0.2, gt=0, le=0.5)
@@ -28,14 +29,6 @@ class HAPO(Terms):
     """Scale the advantages of tokens with a clear signal by 1 + h."""
     adapt_clip: bool = True
     """Let the clip range follow the entropy."""
-
-    def check(self, stage: Composition) -> list[str]:
-        if stage.credit is None or stage.credit.kind == "hapo":
-            return super().check(stage)
-        return [
-            f"credit.kind: got '{stage.credit.kind}', but objective.kind 'hapo' reads each token's relative entropy, "
-            "which credit 'hapo' gives; allowed: hapo"
-        ]
 
     def build(self) -> Objective:
         return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
