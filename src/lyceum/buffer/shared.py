@@ -39,8 +39,8 @@ class Shared(DrawnSettings):
     refuses: ClassVar = (
         Need(
             "constrained-tokens",
-            line="{own} with rollout.sampling.constraint, under which other runs' completions may be impossible; "
-            "allowed: no constraint, or replay 'own'",
+            line="replay.kind: got 'shared' with rollout.sampling.constraint, under which other runs' completions may "
+            "be impossible; allowed: no constraint, or replay 'own'",
         ),
     )
 
