@@ -61,7 +61,8 @@ once as shipped and once with the mechanism switched off at equal seed; further 
 MENDS = """## Wrong or idle before, and after
 
 What a comparison with the authors' code and counters of each mechanism found, and the same after it was mended. Figures
-of one seed show that it acts now, not that it helps.
+of one seed show that it acts now, not that it helps. The command of each row is in
+[all mends](../benchmarks/results/mends.json).
 
 | recipe | what was wrong | metric | before | after | seeds |
 |---|---|---|---|---|---|
@@ -71,7 +72,8 @@ TABLE = """## All recipes
 *Metric* is what shows the mechanism, *acted* in how many steps it did (*later*: in a longer run, since this part needs
 more steps), *as shipped* a count's sum over the steps, or the mean of any other number, *then* the same without that
 part of the mechanism, and *differs in* the first part of a step in which that run is another one. *Unchanged* is a
-count of what the mechanism works on, and not of what it does with it: there *differs in* alone tells the runs apart.
+count of what the mechanism works on, and not of what it does with it, as `GIVEN` and `given` in
+`tests/recipe/proofs.py` say: there *differs in* alone tells the runs apart.
 How briefly a recipe runs is in `tests/recipe/proofs.py`; recipes that need SmolLM2 are left out.
 
 | recipe | metric | acted in steps | as shipped | groups, samples | switched off by | then | differs in |
@@ -171,7 +173,11 @@ def read(file: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
 
 def page(result: Mapping[str, Any], mends: Sequence[Mapping[str, Any]] = ()) -> str:
     mended = [
-        line(f"`{mend['recipe']}`", *(str(mend[key]) for key in ("what", "metric", "before", "after", "seeds")))
+        line(
+            f"`{mend['recipe']}`",
+            *(mend[key] for key in ("what", "metric", "before", "after")),
+            ", ".join(map(str, mend["seeds"])) or "no chance in it",
+        )
         for mend in mends
     ]
     rows = [each for row in result["rows"] for each in lines_of(row)]

@@ -1,10 +1,10 @@
 """How loud each source of a recipe's advantages is: its share of their variance, over a run.
 
-    python benchmarks/shares.py --out benchmarks/results/shares.json [RECIPE...]
+    python benchmarks/shares.py --out benchmarks/results/shares.json [--steps N] [--tasks N] [RECIPE...]
 
 Every recipe whose stages mix sources, by their settings, is run as its line in ``tests/recipe/proofs.py`` says, but for
 more steps in those stages: half an hour on a busy core. Recipes that are named replace their rows in the file; the
-others stay.
+others stay. How long a row's run was is in its ``command``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lyceum.utils.numbers import mean
 
 USUAL = ("evaluate.n=0", "track=[]")
 STEPS, TASKS = 12, 16
+QUICK = 2, 4
 WHOLE = ("implicit-prm", "prlcoder", "tp-grpo")
 """Recipes whose stages before are run as shipped: how loud a reward model or a judge is follows what it has learnt."""
 
@@ -44,11 +45,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="by default all that mix sources")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="one recipe, two steps: to check that it works")
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help="of each stage that mixes sources, by default %(default)s"
+    )
+    parser.add_argument("--tasks", type=int, default=TASKS, help="of each of those steps, by default %(default)s")
+    parser.add_argument("--quick", action="store_true", help="one recipe, two small steps: to check that it works")
     parser.add_argument("--out", type=Path, help="JSON file; rows of other recipes in it stay")
     options = parser.parse_args()
     names = (
-        ["prime"]
+        ["dapo"]
         if options.quick
         else options.recipes or [name for name, proof in PROOFS.items() if proof.needs is None and mixed(name)]
     )
@@ -58,21 +63,22 @@ def main() -> None:
     result = {"benchmark": "shares", "definitions": DEFINITIONS, "machine": machine(), "rows": rows}
     for name in names:
         with tempfile.TemporaryDirectory() as work:
-            found = measured(name, options.seed, Path(work), steps=2 if options.quick else STEPS)
+            steps, tasks = QUICK if options.quick else (options.steps, options.tasks)
+            found = measured(name, options.seed, Path(work), steps=steps, tasks=tasks)
         rows = sorted([row for row in rows if row["recipe"] != name] + found, key=lambda row: row["recipe"])
         result["rows"] = rows
         write(result, options.out)
         say(f"{name}: " + ", ".join(f"{row['source']} {row['share']}" for row in found))
 
 
-def measured(name: str, seed: int, work: Path, *, steps: int) -> list[dict[str, Any]]:
+def measured(name: str, seed: int, work: Path, *, steps: int, tasks: int) -> list[dict[str, Any]]:
     """A row for each stage and source."""
     proof = PROOFS[name]
     if proof.beside is not None:
         train(load_recipe(name, [*USUAL, *proof.beside, f"output={work / 'beside'}"]))
     brief = () if name in WHOLE else proof.keys
     own = [key.replace("{beside}", str(work / "beside" / name)) for key in brief]
-    sized = [f"stages.{place}.{key}" for place in mixed(name) for key in (f"steps={steps}", f"tasks_per_step={TASKS}")]
+    sized = [f"stages.{place}.{key}" for place in mixed(name) for key in (f"steps={steps}", f"tasks_per_step={tasks}")]
     run = train(load_recipe(name, [*USUAL, *own, *sized, f"seed={seed}", f"output={work / 'run'}"]))
     lines = metrics(run)
     command = " ".join(["lyceum train", name, *USUAL, *brief, *sized, f"seed={seed}"])

@@ -33,6 +33,7 @@ STARTS = {
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
     "search.py --quick --models base --values likelihood --threads 1": r"majority .*│ +1 │ +[\d.]+",
+    "shares.py --quick": r"dapo: task [\d.]+, overlong",
     "structure.py --quick": r"all_lines +\d+",
     "trees.py --quick --models small --suites leaves --pairs 1 --threads 1": r"of the tokens, [\d.]+ of the time",
     "trees.py --quick --suites strategies --threads 1": r"grpo: [\d.]+ right",
@@ -131,7 +132,6 @@ def test_every_benchmark_is_started():
     parts = {"cases.py", "common.py", "limits.py", "models.py", "suites.py", "trees_learn.py"}  # of others
     workers = {"engine_worker.py", "evaluation_worker.py", "lyceum_worker.py", "trl_worker.py"}
     in_part = {"checkouts.py", "first_day.py", "others.py", "preferences.py", "vs_trl.py"}  # above
-    in_part |= {"shares.py"}  # in tests/recipe/test_recipe_shares.py
     assert started | parts | workers | in_part == {file.name for file in BENCHMARKS.glob("*.py")}
 
 

@@ -191,3 +191,59 @@ def test_every_part_of_every_mechanism_acted():
         (row["recipe"], of["metric"], of["acted"]) for row in rows for of in (*row["metrics"], *row.get("late", ()))
     ]
     assert [(recipe, metric) for recipe, metric, acted in shown if not acted] == []
+
+
+def results_and_proofs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests/recipe"))
+    from proofs import PROOFS
+
+    rows = json.loads((ROOT / "benchmarks/results/mechanisms.json").read_text())["rows"]
+    proofs = {name: proof for name, proof in PROOFS.items() if proof.needs is None}
+    return {row["recipe"]: row for row in rows}, proofs
+
+
+def test_the_results_of_mechanisms_are_of_the_proofs_as_they_are(monkeypatch):
+    # Catches a proof that was changed without `python benchmarks/mechanisms.py --only NAME`.
+    rows, proofs = results_and_proofs(monkeypatch)
+    assert rows.keys() == proofs.keys()
+    for name, proof in proofs.items():
+        row = rows[name]
+        measured = {
+            "keys": row["keys"],
+            "acted": [shown["metric"] for shown in row["metrics"]],
+            "off": [(tuple(off["keys"]), off["differs"] and off["differs"]["part"]) for off in row["off"]],
+            "late": {late["metric"]: late["off"] for late in row["late"]},
+            "longer": {tuple(late["keys"]) for late in row["late"]},
+        }
+        assert measured == {
+            "keys": list(proof.keys),
+            "acted": list(proof.acted),
+            "off": [((off,) if isinstance(off, str) else off, part) for off, part in proof.off.items()],
+            "late": dict(proof.late),
+            "longer": {tuple(proof.longer)} if proof.late else set(),
+        }, name
+
+
+def test_every_part_of_every_mechanism_is_switched_off_by_some_control(monkeypatch):
+    # What is the same under every control is no sign of the mechanism, but of what it works on: its proof says so.
+    rows, proofs = results_and_proofs(monkeypatch)
+    from proofs import GIVEN
+
+    for name, row in rows.items():
+        unmoved = {
+            shown["metric"]
+            for number, shown in enumerate(row["metrics"])
+            if all(off["values"][number] == shown["shipped"] for off in row["off"])
+        }
+        assert unmoved - GIVEN.keys() == {*proofs[name].given}, name
+        assert [late["metric"] for late in row["late"] if late["then"] == late["shipped"]] == [], name
+
+
+def test_every_cell_of_the_table_of_mends_is_filled():
+    mends = json.loads((ROOT / "benchmarks/results/mends.json").read_text())
+    for mend in mends:
+        assert mend.keys() == {"recipe", "what", "metric", "before", "after", "seeds", "command"}
+        words = [mend[key] for key in mend if key != "seeds"]
+        assert all(isinstance(word, str) and word.strip() and "None" not in word for word in words), mend
+        assert isinstance(mend["seeds"], list), mend
+        assert all(isinstance(seed, int) for seed in mend["seeds"]), mend

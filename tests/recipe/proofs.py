@@ -29,6 +29,8 @@ class Proof:
         late: metrics that are not yet above 0 in so few steps, each with the key that switches that part off. The test
             fails where one of them acts, so that it is moved to ``acted``.
         longer: keys of a run in which they are, by ``benchmarks/mechanisms.py``, whose results a test reads.
+        given: metrics that no key of ``off`` changes, each with what it is that the mechanism works on there, beside
+            those of ``GIVEN``.
         needs: a folder without which the recipe cannot run.
         beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
     """
@@ -38,6 +40,7 @@ class Proof:
     keys: Sequence[str] = BRIEF
     late: Mapping[str, str] = field(default_factory=dict)
     longer: Sequence[str] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
     needs: str | None = None
     beside: Sequence[str] | None = None
 
@@ -45,6 +48,7 @@ class Proof:
         assert self.acted
         assert bool(self.late) == bool(self.longer)
         assert set(self.off.values()) <= set(DIFFERS), self.off
+        assert self.given.keys() <= {*self.acted}
 
 
 def stages(*steps: int, tasks: int = 4) -> list[str]:
@@ -59,6 +63,16 @@ LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]
 SMOLLM2 = "models/smollm2-135m-instruct"
 FLAT_ROLLOUT = f"rollout={FLAT}"
 LEARNS = "groups/with_gradient"
+GIVEN = {
+    LEARNS: "groups whose outcomes differ, of which a credit or an objective makes something else",
+    "pairs": "pairs of better and worse samples, which a loss of pairs is over",
+    "nll": "demonstrations, which fine-tuning reads",
+    "traces/found": "solutions that the sampling found, which the stage trains on",
+    "traces/distilled": "the same, written out of a search",
+    "value/updates": "updates of a model of values or rewards, which the stage after it is paid by",
+}
+"""What many mechanisms work on, and not what they do with it: no key of ``off`` has to change these metrics."""
+WITHOUT_PENALTY = {"reward=[task]": "grades"}
 
 WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
 """Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
@@ -97,6 +111,7 @@ PROOFS: dict[str, Proof] = {
         ["guidance/proposer-solver/proposals/solved_between"],
         {"guidance.0.rejected=0": "grades"},  # others: tests/stages/test_models_and_roles.py
         [*stages(1, 2), "model={beside}/model"],
+        given={"guidance/proposer-solver/proposals/solved_between": "proposals that earn their proposer something"},
         beside=["stages.0.steps=40", "stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"],
     ),
     "acecode": Proof(
@@ -116,7 +131,10 @@ PROOFS: dict[str, Proof] = {
     ),
     "acre": Proof(
         [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
-        {"reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades"},
+        {
+            "reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades",
+            "reward=task": "generation",
+        },
         # The fewest steps of fine-tuning after which the model answers at all.
         [
             *stages(1, 19, 2),
@@ -178,7 +196,7 @@ PROOFS: dict[str, Proof] = {
         BRIEFER,
     ),
     "astro": Proof(
-        ["traces/found", "traces/tasks"],
+        ["traces/found"],
         {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},
         ["stages.0.steps=1", "stages.0.tasks_per_round=2", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
     ),
@@ -214,7 +232,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "carl": Proof(
         ["reward/part/overlong < 0", "reward/part/format/failed", LEARNS],
-        {"reward.2.weight=0": "grades", "reward.3.weight=0": "grades"},
+        {
+            "reward.2.weight=0": "grades",
+            "reward.3.weight=0": "grades",
+            "reward=[{kind: task, weight: 0}, rubric]": "grades",
+        },
     ),
     "cascade-rl": Proof(
         ["pairs", "data/kept", "mpo/generation", "mpo/quality", LEARNS],
@@ -229,6 +251,7 @@ PROOFS: dict[str, Proof] = {
             *("stages.offline.steps=2", "stages.offline.tasks_per_step=2"),
             *("stages.online.steps=2", "stages.online.tasks_per_step=2"),
         ],
+        given={"data/kept": "problems of the offline stage that have both a right and a wrong sample"},
     ),
     # The bound itself, a ratio of 5, is not reached in 20 steps of 16 tasks: its header says so.
     "cispo": Proof([LEARNS], {"objective.kind=ppo-clip": "weights"}),
@@ -238,9 +261,12 @@ PROOFS: dict[str, Proof] = {
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
     "cog-rethinker": Proof(
-        [*(f"guidance/rethink/rescued_by/{way}" for way in ("decompose", "refine")), "imitated/rows"],
-        {"guidance.0.ways=[refine]": "generation", "objective.imitation=0": "weights"},
-        ["steps=2", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
+        [
+            *(f"guidance/rethink/rescued_by/{way}" for way in ("decompose", "refine")),
+            *("imitated/rows", "reward/part/overlong < 0"),
+        ],
+        {"guidance.0.ways=[refine]": "generation", "objective.imitation=0": "weights", **WITHOUT_PENALTY},
+        ["steps=4", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
     ),
     "cory": Proof(
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],
@@ -251,10 +277,14 @@ PROOFS: dict[str, Proof] = {
         ["guidance/critique/refined/all", "guidance/critique/right/share", "guidance/critique/right/share < 1"],
         {"stages.1.guidance.0.helpful_from=1": "generation"},
         [*stages(1, 2), "model={beside}/model"],
+        given={
+            f"guidance/critique/right/share{bound}": "verdicts, right or not, whose use is what the mechanism pays"
+            for bound in ("", " < 1")
+        },
         beside=[*JUDGES, "stages.0.steps=24", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "cos-m-o-s": Proof(
-        ["reward/part/curiosity", "pairs/later_steps", "rollout/value-mcts/iterations"],
+        ["reward/part/curiosity", "pairs/later_steps"],
         {
             "stages.first-round.reward.0.target=50": "grades",
             "stages.first-round.objective.of=trajectories": "weights",
@@ -262,13 +292,13 @@ PROOFS: dict[str, Proof] = {
         [*stages(1, 1, 1, tasks=2), "stages.first-round.data.tasks=2", "stages.second-round.data.tasks=2"],
     ),
     "cure": Proof(
-        ["rollout/critical_tokens/resampled", "groups_dropped"],
-        {f"stages.0.rollout={FLAT}": "draw"},
+        ["rollout/critical_tokens/resampled", "groups_dropped", "reward/part/overlong < 0"],
+        {f"stages.0.rollout={FLAT}": "draw", **WITHOUT_PENALTY},
         stages(2, 1),
     ),
     "cures": Proof(
         ["curriculum/tested/tasks", "curriculum/most-samples/task > 8", "curriculum/least-samples/task < 8"],
-        {"curriculum.temperature=1e6": "draw", "curriculum.allocate=false": "draw"},
+        {"curriculum.temperature=1e6": "draw", "curriculum.allocate=false": "draw", "curriculum=uniform": "draw"},
         ["steps=3", "tasks_per_step=4", "curriculum.pool=8"],
     ),
     "curr-reft": Proof(
@@ -292,9 +322,8 @@ PROOFS: dict[str, Proof] = {
         BRIEFER,
     ),
     "dapo": Proof(
-        ["groups_dropped"],
-        {"collect.keep=all": "draw"},
-        # The penalty for overlong completions acts in grpo-tcr, and not on these tasks: the recipe's header says so.
+        ["groups_dropped", "reward/part/overlong < 0"],
+        {"collect.keep=all": "draw", **WITHOUT_PENALTY},
         late={"clip/high": "objective.clip_high=100"},
         longer=["steps=3", "tasks_per_step=32", "learner.warmup_steps=1"],
     ),
@@ -313,6 +342,8 @@ PROOFS: dict[str, Proof] = {
         },
         # A pool of which the second step draws again what the first did not solve.
         ["steps=2", "tasks_per_step=6", "tasks.levels=[7, 8]", "curriculum.pool=6", "curriculum.least=1"],
+        late={"reward/part/overlong < 0": "reward=[task]"},  # of the longest tasks, of 10 operations
+        longer=["steps=3", "tasks_per_step=4"],
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "dgrpo": Proof(
@@ -350,6 +381,7 @@ PROOFS: dict[str, Proof] = {
         [f"credit/drm/{name}" for name in ("size", "counted")] + ["reward/part/drm/coherence/least"],
         {"credit={kind: by-part, parts: {task: 1}}": "credit", "stages.0.reward.1.coherence.weight=0": "grades"},
         [*BRIEF, "stages.0.reward.1.coherence.scorer.tasks=200", "stages.0.reward.1.coherence.scorer.updates=100"],
+        given={"reward/part/drm/coherence/least": "a dimension's scores, before its weight"},
     ),
     "drm-dpo": Proof(
         ["pairs", "reward/part/drm/relevance/question"],
@@ -366,7 +398,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "dump": Proof(["curriculum/share/1"], {"curriculum.temperature=1e6": "draw"}),
     "easy-to-hard": Proof(
-        ["level/1/correct", "level/6/correct"], {"stages.0.curriculum=uniform": "draw"}, stages(1, 1, 2)
+        ["level/1/correct", "level/6/correct"],
+        {f"stages.{i}.curriculum=uniform": "draw" for i in (0, 1)},
+        stages(1, 1, 2),
     ),
     "empg": Proof(
         ["credit/steps_amplified", "credit/steps_with_bonus"],
@@ -398,8 +432,13 @@ PROOFS: dict[str, Proof] = {
     ),
     "fgaif": Proof(
         ["reward/part/segment-errors/right", "value/updates", *(f"reward/part/model/{n}" for n in (1, 2, 3))],
-        {"stages.policy.value.weights=[1, 1, 0]": "grades", "stages.policy.credit.process_coefficient=0": "credit"},
+        {
+            "stages.policy.value.weights=[1, 1, 0]": "grades",
+            "stages.policy.credit.process_coefficient=0": "credit",
+            "stages.policy.value={kind: model, from_stage: operations}": "grades",
+        },
         [*stages(1, 1, 1, 1, 2, tasks=2), "tasks.levels=[1]", SHORT_MARKS, "model={beside}/model"],
+        given={"reward/part/segment-errors/right": "the judge's marks, which the models learn"},
         beside=[*stages(40, 1, 1, 1, 1), "tasks.levels=[1]", SHORT_MARKS, *SOON_LEARNT[2:]],
     ),
     "g1": Proof(["traces/distilled"], {"credit=reinforce": "credit"}, needs=SMOLLM2),
@@ -448,9 +487,18 @@ PROOFS: dict[str, Proof] = {
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
     "hapo": Proof(
-        ["hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip"]
-        + [f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")],
-        {"objective.redistribute=false": "weights", "guidance=[]": "generation"},
+        [
+            *("hapo/high_entropy", "hapo/redistributed", "hapo/wider_clip", "reward/part/overlong < 0"),
+            *(f"guidance/entropy-temperature/{count}" for count in ("hotter", "cooler", "change")),
+        ],
+        {
+            "objective.redistribute=false": "weights",
+            "guidance=[]": "generation",
+            # Alone it changes no weight in so few steps, in which nothing is clipped.
+            ("objective.adapt_clip=false", "objective.redistribute=false"): "weights",
+            **WITHOUT_PENALTY,
+        },
+        given={"hapo/high_entropy": "tokens of high entropy, whose clip range is wider"},
         late={"clip/high": "objective.clip_high=100"},  # no ratio leaves 1 +- 0.2 in so few steps
         longer=LONGER,
     ),
@@ -469,7 +517,7 @@ PROOFS: dict[str, Proof] = {
         BRIEFER,
     ),
     "implicit-prm": Proof(
-        ["value/updates", "reward/part/model/process", "reward/part/model/steps"],
+        ["value/updates", "reward/part/model/process"],
         {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
@@ -497,6 +545,7 @@ PROOFS: dict[str, Proof] = {
     "kto": Proof(
         ["kto/desirable", "kto/undesirable", "kto/kl"],
         {"objective.loss=apo_zero_unpaired": "weights", "objective.undesirable_weight=0": "weights"},
+        given={"kto/desirable": "samples that the loss makes likelier"},
     ),
     "latr": Proof(
         ["rollout/look_ahead/opened", "rollout/look_ahead/dropped", "kl/reference"],
@@ -543,6 +592,7 @@ PROOFS: dict[str, Proof] = {
         ["nft/groups", "nft/floored"],
         {"objective.negative_weight=0": "weights", "objective.prompt_weight=none": "weights"},
         ["steps=2", "tasks_per_step=2"],
+        given={"nft/groups": "groups that the loss is over"},
     ),
     "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
     "oreo": Proof(
@@ -575,7 +625,11 @@ PROOFS: dict[str, Proof] = {
         late={"p3o/clipped": "objective.clip_range=0.99"},  # no ratio of a pair is 0.2 from 1 in so few steps
         longer=LONGER,
     ),
-    "pacs": Proof(["groups_of_both"], {"objective.balance=false": "weights"}),
+    "pacs": Proof(
+        ["groups_of_both"],
+        {"objective.balance=false": "weights"},
+        given={"groups_of_both": "groups with right and wrong samples, which are balanced"},
+    ),
     "pairwise-rl": Proof(
         [*(f"reward/part/win-probability{bound}" for bound in ("", " < 1", "/won", "/won < 1")), LEARNS],
         {"stages.1.reward.1.orders=random": "grades", "stages.1.reward=[task]": "grades"},
@@ -592,10 +646,7 @@ PROOFS: dict[str, Proof] = {
         ["steps=3", "tasks_per_step=4", "tasks.levels=[1, 8]"],
     ),
     "pcurl": Proof(
-        [
-            *("curriculum/weight/mean < 1", "reward/part/format"),
-            *("reward/part/dynamic-length/acted > 0.1", "reward/part/dynamic-length > -0.25"),
-        ],
+        ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length/acted > 0.1"],
         {"stages.hard.reward=null": "grades", "stages.easy.curriculum=uniform": "forest"},
         [*stages(1, 1, 1, 2), "model={beside}/model"],
         beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
@@ -608,16 +659,23 @@ PROOFS: dict[str, Proof] = {
         ["reward/part/renorm/steps", "reward/part/renorm/shifted < 0"],
         {"stages.1.reward.1.mu=0": "grades", "stages.1.reward.1.of.principles=[whole]": "grades"},
         [*stages(1, 2, tasks=2), "stages.1.rollout.samples=4", "tasks.levels=[4]"],
+        given={"reward/part/renorm/steps": "steps that the judge has marked"},
     ),
     "prime": Proof(
         ["value/updates", "value/pairs/accuracy", "credit/tokens_with_process_reward", "groups_dropped"],
-        {"value.online=false": "grades", "credit.process_coefficient=0": "credit"},
+        {
+            "value.online=false": "grades",
+            "credit.process_coefficient=0": "credit",
+            "credit.normalise=none": "credit",
+            "collect={keep: all}": "draw",
+        },
         ["steps=3", "tasks_per_step=4"],
     ),
     "prlcoder": Proof(
         ["value/updates", "reward/part/code-lines/mutated", "reward/part/clip-delta/refined < 0", LEARNS],
         {"stages.policy.credit.process_coefficient=0": "credit"},
         [*stages(1, 1, 2, tasks=2), "stages.lines.tasks_per_step=4", "model={beside}/model"],
+        given={"reward/part/code-lines/mutated": "programs spoilt at one line, from which the model of lines learns"},
         beside=[*stages(20, 1, 1, tasks=2), "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"],
     ),
     "prof": Proof(
@@ -631,7 +689,8 @@ PROOFS: dict[str, Proof] = {
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
         {"reward={kind: code, score: share}": "grades"},
-        WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
+        given={"reward/part/code/passed": "tests passed, of which all or a share count"},
+        keys=WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
@@ -640,7 +699,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "qwenlong-l1": Proof(
         ["curriculum/returned/tasks", "curriculum/phase > 1"],
-        {"stages.1.curriculum.returning=0": "draw"},
+        {"stages.1.curriculum.returning=0": "draw", "stages.1.curriculum.every_steps=1000": "draw"},
         [*stages(1, 2), "stages.1.curriculum.every_steps=1"],
     ),
     "r1-reward": Proof(
@@ -657,6 +716,7 @@ PROOFS: dict[str, Proof] = {
         ],
         {"stages.1.reward.0.schema_linking=0": "grades", "stages.1.reward.2.weight=0": "grades"},
         [*stages(1, 2, tasks=2), "model={beside}/model"],
+        given={"reward/part/feedback/asked": "answers that the judge was asked about"},
         # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
         beside=[*stages(36, 1, tasks=16), "stages.0.learner.warmup_steps=1", "stages.1.tasks_per_step=1"],
     ),
@@ -725,6 +785,7 @@ PROOFS: dict[str, Proof] = {
         {
             "curriculum.offline=unknown": "draw",
             "collect={keep: partly-solved, max_waves: 1}": "draw",
+            "collect={keep: all}": "forest",
         },
     ),
     "rmt": Proof(
@@ -733,6 +794,7 @@ PROOFS: dict[str, Proof] = {
             "curriculum.draws=uniform": "draw",
             "stages.0.reward.1.weight=0": "grades",
             "stages.0.next_tokens.learner.lr=1e-30": "weights",
+            "curriculum.every_steps=1000": "grades",
         },
         ["steps=2", "tasks_per_step=2", "curriculum.every_steps=1"],
     ),
@@ -740,6 +802,7 @@ PROOFS: dict[str, Proof] = {
         ["reward/part/model/shown", "labels/factor/1", LEARNS],
         {"stages.1.reward.1.shown=whole": "grades", "stages.0.shown=whole": "grades"},
         stages(1, 2, tasks=2),
+        given={"labels/factor/1": "comparisons that the reward model learns"},
     ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "rlp": Proof(
@@ -810,7 +873,7 @@ PROOFS: dict[str, Proof] = {
     "sft": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "smollm2-sums": Proof([LEARNS], {"reward=task": "grades"}, ["steps=2", "tasks_per_step=2"], needs=SMOLLM2),
     "spa-rl": Proof(
-        ["value/updates", "rollout/turns/calls", "reward/part/model/process"],
+        ["value/updates", "reward/part/model/process"],
         {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
@@ -826,6 +889,10 @@ PROOFS: dict[str, Proof] = {
             *("tasks.parts.0.tasks={kind: chain, levels: [1]}", "tasks.parts.1.tasks.levels=[1]"),
             *(SHORT_JUDGEMENTS, "model={beside}/model"),
         ],
+        given={
+            "reward/part/ranking/read": "judgements that could be read",
+            "value/paths": "judgements that the model of them learns",
+        },
         beside=[*stages(40, 1, 1, 1, tasks=2), *SOON_LEARNT],
     ),
     "spear": Proof(
@@ -845,12 +912,15 @@ PROOFS: dict[str, Proof] = {
             "role/second/trajectories",
             "credit/baseline/apart",
         ],
-        {"stages.1.credit=reinforce": "credit"},
+        {
+            "stages.1.credit=reinforce": "credit",
+            ("stages.1.guidance=[]", "stages.1.credit=group"): "generation",  # against the players of the evaluation
+        },
         [*stages(24, 3, tasks=2), "stages.0.tasks_per_step=8", "stages.0.learner.warmup_steps=1", "checkpoint_every=9"],
     ),
     "spo": Proof(
         ["credit/rows_tracked", "curriculum/deviation/picked", "curriculum/tasks/known"],
-        {"credit.half_life=1e-9": "credit", "curriculum=uniform": "draw"},
+        {"credit=reinforce": "forest", "credit.half_life=1e-9": "credit", "curriculum=uniform": "draw"},
         ["steps=3", "tasks_per_step=8", "tasks.size=12"],
     ),
     "srgpo": Proof(
@@ -870,7 +940,11 @@ PROOFS: dict[str, Proof] = {
     ),
     "t-ppo": Proof(
         ["under_way/trees", "credit/unfinished/trained", "credit/unfinished/held_back", "credit/tokens/value"],
-        {"credit={kind: gae, gamma: 1.0, lam: 0.95}": "forest", "credit.held_back=0": "credit"},
+        {
+            "credit={kind: gae, gamma: 1.0, lam: 0.95}": "forest",
+            "credit.held_back=0": "credit",
+            "rollout.tokens_per_step=null": "draw",
+        },
         ["steps=2", "tasks_per_step=6"],
     ),
     "thinkless": Proof(
@@ -895,6 +969,7 @@ PROOFS: dict[str, Proof] = {
             "stages.easy.curriculum=uniform": "draw",
         },
         stages(1, 1, 2, tasks=2),
+        given={"reward/part/format": "completions in the form that earns the bonus"},
     ),
     "to-backtrack": Proof(
         ["traces/distilled"],
@@ -920,11 +995,12 @@ PROOFS: dict[str, Proof] = {
         ["credit/thoughts/cleared", "credit/tokens_changed", "reward/judged-steps/judge/asked"],
         {"stages.1.credit.unit=step": "credit", "stages.1.credit=group": "forest"},
         [*stages(1, 2), "model={beside}/model"],
+        given={"reward/judged-steps/judge/asked": "solutions that the judge was asked about"},
         beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "treepo": Proof(
         ["rollout/segments/branches", "rollout/segments/fallbacks", "credit/sub_groups", "groups_dropped"],
-        {f"rollout={FLAT}": "generation", "credit=group": "forest"},
+        {f"rollout={FLAT}": "generation", "credit=group": "forest", "collect.keep=all": "draw"},
     ),
     "treerl": Proof(
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
@@ -959,7 +1035,11 @@ PROOFS: dict[str, Proof] = {
     "wsrl": Proof(
         ["replay/warm_up", "replay/groups", "oreo/error", "value_loss"],
         {"stages.online.replay.warm_up=0": "credit", "stages.online.value_head=new": "credit"},
-        [
+        given={
+            "replay/groups": "recorded groups, of which some warm the value up",
+            "oreo/error": "the error of the stage before it",
+        },
+        keys=[
             *stages(1, 2, tasks=2),
             *("stages.offline.data.tasks=2", "stages.online.replay.warm_up=1", "rollout.samples=2", "tasks.levels=[2]"),
         ],

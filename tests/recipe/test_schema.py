@@ -244,7 +244,7 @@ def test_a_number_is_finite(key):
 
 
 def test_a_reward_part_that_never_acts_is_refused():
-    with pytest.raises(RecipeError, match=r"reward.overlong.max_tokens: got 800 with buffer_tokens 16"):
+    with pytest.raises(RecipeError, match=r"reward.overlong.max_tokens: got 800 with buffer_tokens 10"):
         load_recipe("dapo", ["reward.1.max_tokens=800"])
 
 

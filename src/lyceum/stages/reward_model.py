@@ -197,14 +197,15 @@ class RewardModelRun:
         session.trees(self.step, trees, always=True)
 
     def _require_factors(self, trees: Sequence[Tree]) -> None:
-        """Raise RecipeError where trajectories are graded and none has a part that pairs are compared by."""
+        """Raise NothingLearnt where trajectories are graded and none has a part that pairs are compared by."""
         leaves = [leaf for tree in trees for leaf in tree.graded]
         for factor in self.settings.factors if self.settings.labels == "pairs" and leaves else ():
             if all(factor.of(leaf) is None for leaf in leaves):
                 parts = sorted({part for leaf in leaves if leaf.grade for part in leaf.grade.parts})
-                raise RecipeError(
+                raise NothingLearnt(
                     f"stages.{self.settings.name}.factors: got {factor.by!r}, which no grade of a round has"
-                    f"{nearest(factor.by, parts)}; allowed: {', '.join(['correct', 'outcome', 'tokens', *parts])}"
+                    f"{nearest(factor.by, parts)}; needed: a grader that gives it, or one of "
+                    f"{', '.join(['outcome', 'tokens', *parts])}"
                 )
 
     def examples(self, trees: Sequence[Tree]) -> tuple[list[Example], list[int]]:
