@@ -205,7 +205,7 @@ LINES: dict[str, Proof] = {
             *("imitated/rows", "reward/part/overlong < 0"),
         ],
         {"guidance.0.ways=[refine]": "generation", "objective.imitation=0": "weights", **WITHOUT_PENALTY},
-        ["steps=2", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
+        ["steps=4", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
     ),
     "cory": Proof(
         ["guidance/pioneer-observer/groups_changed/share", "role/swaps"],

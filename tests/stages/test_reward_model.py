@@ -94,10 +94,8 @@ def test_labels_that_nobody_gives_are_refused_at_the_first_round(tmp_path):
 PAIRS = MODEL | {"labels": "pairs", "value": {"kind": "model", "loss": "pairwise"}}
 
 
-def test_a_part_that_nothing_gives_is_refused_at_the_first_round(tmp_path):
-    with pytest.raises(
-        RecipeError, match=r"judge.factors: got 'nowhere', which no grade of a round has; allowed: correct"
-    ):
+def test_a_part_that_nothing_gives_ends_the_run_at_the_first_round(tmp_path):
+    with pytest.raises(NothingLearnt, match=r"judge.factors: got 'nowhere', which no grade of a round has; needed: a"):
         train(recipe(tmp_path, stages=[PAIRS | {"factors": [{"by": "tokens"}, {"by": "nowhere"}]}]))
 
 

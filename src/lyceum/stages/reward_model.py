@@ -192,7 +192,7 @@ class RewardModelRun:
         session.trees(self.step, [Group(tree) for tree in trees], always=True)
 
     def _require_factors(self, trees: Sequence[Tree]) -> None:
-        """Raise RecipeError where trajectories are graded and none has a part that pairs are compared by."""
+        """Raise NothingLearnt where trajectories are graded and none has a part that pairs are compared by."""
         leaves = [leaf for tree in trees for leaf in tree.graded]
         for factor in self.settings.factors if self.settings.labels == "pairs" and leaves else ():
             if all(factor.of(leaf) is None for leaf in leaves):
