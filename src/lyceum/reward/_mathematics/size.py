@@ -11,13 +11,15 @@ import sympy
 
 from lyceum.reward._mathematics.notation import MOST_DIGITS
 
-MOST_TERMS = 2000
-"""Maximum terms of a finite sum or product."""
+MOST_TERMS = 2100
+"""Maximum terms of a finite sum or product: tasks like to have as many as the year."""
+MOST_IRRATIONAL = 500
+"""The same of roots and functions, each of which is computed: two thousand take over four seconds."""
 MOST_SUM_DIGITS = 1_000_000
 """Maximum digits of all terms of a sum together: as many has their common denominator."""
 MOST_MULTIPLIED = 500
 """Maximum terms of a power of a sum with letters, which is multiplied out to be compared: (x + 1)^n has n + 1."""
-MOST_EXPONENT = 2000
+MOST_EXPONENT = 2100
 """Maximum exponent of letters over a sum with letters, by which it is divided; and of factors of a binomial."""
 
 _EXPONENTIALS = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
@@ -42,7 +44,7 @@ def _is_too_large(part: Any) -> bool:
     if isinstance(part, sympy.Sum | sympy.Product):
         for limits in part.limits:
             terms = _count(limits)
-            if terms is not None and terms > MOST_TERMS:
+            if terms is not None and terms > (MOST_TERMS if _is_rational(part.function) else MOST_IRRATIONAL):
                 return True
             if terms is not None and isinstance(part, sympy.Sum):
                 each = digits(part.function, {limits[0]: max(map(digits, limits[1:]))})
@@ -60,6 +62,12 @@ def _is_too_large(part: Any) -> bool:
     if isinstance(part, (sympy.Pow, sympy.binomial, sympy.Product, *_FACTORIALS, *_EXPONENTIALS)):
         return not part.free_symbols and digits(part) > MOST_DIGITS
     return False
+
+
+def _is_rational(value: Any) -> bool:
+    """Whether a term has neither roots nor functions."""
+    roots = any(power.exp.is_Rational and not power.exp.is_Integer for power in value.atoms(sympy.Pow))
+    return not roots and not value.has(sympy.Function)
 
 
 def _is_long_division(value: Any) -> bool:
