@@ -12,9 +12,9 @@ import sympy
 from lyceum.reward._mathematics.notation import MOST_DIGITS
 
 MOST_TERMS = 2100
-"""Maximum terms of a finite sum or product: tasks like to have as many as the year."""
-MOST_IRRATIONAL = 500
-"""The same of roots and functions, each of which is computed: two thousand take over four seconds."""
+"""Maximum terms of a finite sum: tasks like to have as many as the year."""
+MOST_SLOW_TERMS = 500
+"""The same of roots, functions, and of products: two thousand take four to six seconds."""
 MOST_SUM_DIGITS = 1_000_000
 """Maximum digits of all terms of a sum together: as many has their common denominator."""
 MOST_MULTIPLIED = 500
@@ -44,7 +44,8 @@ def _is_too_large(part: Any) -> bool:
     if isinstance(part, sympy.Sum | sympy.Product):
         for limits in part.limits:
             terms = _count(limits)
-            if terms is not None and terms > (MOST_TERMS if _is_rational(part.function) else MOST_IRRATIONAL):
+            quick = isinstance(part, sympy.Sum) and _is_rational(part.function)
+            if terms is not None and terms > (MOST_TERMS if quick else MOST_SLOW_TERMS):
                 return True
             if terms is not None and isinstance(part, sympy.Sum):
                 each = digits(part.function, {limits[0]: max(map(digits, limits[1:]))})
