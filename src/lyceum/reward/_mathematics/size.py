@@ -13,12 +13,13 @@ from lyceum.reward._mathematics.notation import MOST_DIGITS
 
 MOST_TERMS = 2100
 """Maximum terms of a finite sum: tasks like to have as many as the year."""
-MOST_SLOW_TERMS = 500
-"""The same of roots, functions, and of products: two thousand take four to six seconds."""
+MOST_SLOW_TERMS = 200
+"""The same of roots, functions, and of products: five hundred take one to five seconds."""
 MOST_SUM_DIGITS = 1_000_000
 """Maximum digits of all terms of a sum together: as many has their common denominator."""
-MOST_MULTIPLIED = 500
-"""Maximum terms of a power of a sum with letters, which is multiplied out to be compared: (x + 1)^n has n + 1."""
+MOST_MULTIPLIED = 301
+"""Maximum terms of a power of a sum with letters, which is multiplied out to be compared: (x + 1)^n has n + 1. Half as
+many of a sum of three, a third of one of four."""
 MOST_EXPONENT = 2100
 """Maximum exponent of letters over a sum with letters, by which it is divided; and of factors of a binomial."""
 
@@ -57,7 +58,8 @@ def _is_too_large(part: Any) -> bool:
             power.base.free_symbols & power.exp.free_symbols & letters for power in part.function.atoms(sympy.Pow)
         )
     elif isinstance(part, sympy.Pow) and isinstance(part.base, sympy.Add) and part.base.free_symbols:
-        return part.exp.is_Integer and _multiplied_out(len(part.base.args), abs(int(part.exp))) > MOST_MULTIPLIED
+        terms = len(part.base.args)
+        return part.exp.is_Integer and _multiplied_out(terms, abs(int(part.exp))) * (terms - 1) > MOST_MULTIPLIED
     elif isinstance(part, sympy.binomial) and part.free_symbols:
         return any(number > MOST_EXPONENT for number in part.args if number.is_Integer)
     if isinstance(part, (sympy.Pow, sympy.binomial, sympy.Product, *_FACTORIALS, *_EXPONENTIALS)):
