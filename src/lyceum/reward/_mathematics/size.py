@@ -20,7 +20,7 @@ MOST_SUM_DIGITS = 1_000_000
 MOST_MULTIPLIED = 301
 """Maximum terms of a power of a sum with letters, which is multiplied out to be compared: (x + 1)^n has n + 1. Half as
 many of a sum of three, a third of one of four."""
-MOST_EXPONENT = 2100
+MOST_EXPONENT = 1000
 """Maximum exponent of letters over a sum with letters, by which it is divided; and of factors of a binomial."""
 
 _EXPONENTIALS = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
