@@ -21,7 +21,7 @@ MOST_MULTIPLIED = 301
 """Maximum terms of a power of a sum with letters, which is multiplied out to be compared: (x + 1)^n has n + 1. Half as
 many of a sum of three, a third of one of four."""
 MOST_EXPONENT = 1000
-"""Maximum exponent of letters over a sum with letters, by which it is divided; and of factors of a binomial."""
+"""Maximum exponent of letters that are divided by a sum with letters."""
 
 _EXPONENTIALS = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
 _FACTORIALS = (sympy.factorial, sympy.factorial2, sympy.subfactorial, sympy.gamma)
@@ -61,7 +61,7 @@ def _is_too_large(part: Any) -> bool:
         terms = len(part.base.args)
         return part.exp.is_Integer and _multiplied_out(terms, abs(int(part.exp))) * (terms - 1) > MOST_MULTIPLIED
     elif isinstance(part, sympy.binomial) and part.free_symbols:
-        return any(number > MOST_EXPONENT for number in part.args if number.is_Integer)
+        return any(number > MOST_MULTIPLIED for number in part.args if number.is_Integer)
     if isinstance(part, (sympy.Pow, sympy.binomial, sympy.Product, *_FACTORIALS, *_EXPONENTIALS)):
         return not part.free_symbols and digits(part) > MOST_DIGITS
     return False
