@@ -18,7 +18,7 @@ from lyceum.reward._mathematics.notation import (
     without_units,
 )
 from lyceum.reward.math import FACTORY, Math, checker
-from lyceum.reward.pool import WorkerError, WorkerPool
+from lyceum.reward.pool import WorkerCpuError, WorkerError, WorkerPool
 
 check = checker()
 
@@ -126,6 +126,11 @@ def test_a_power_that_takes_forever_is_a_wrong_answer():
         r"\int_0^\infty \frac{\sin(x^x)}{x^{x+1}}dx",
         r"\begin{vmatrix}" + r"\\".join("&".join("abcdefghklmn") for _ in range(12)) + r"\end{vmatrix}",
         "5''''",
+        *(r"\sum_{k=1}^{9999} \frac{1}{k}", r"\prod_{k=1}^{9999} k", r"\sum_{k=1}^{2000} \frac{1}{k^k}"),
+        *("(a+b+c+d+e+f+g)^{200}", r"\frac{x^{100000}-1}{x-1}", r"\Gamma(10^9)", r"\binom{x}{100000}", r"\sinh(10^9)"),
+        r"\begin{vmatrix}"
+        + r"\\".join("&".join(f"a_{{{row}{column}}}" for column in range(7)) for row in range(7))
+        + r"\end{vmatrix}",
     ],
 )
 def test_what_takes_forever_to_compute_is_wrong_at_once(said: str):
@@ -165,11 +170,27 @@ def test_an_answer_over_its_time_is_wrong_unless_the_tasks_own_is():
         )
 
 
-def test_a_computation_in_c_is_ended_at_its_cpu_time_and_is_wrong():
-    # As large as the task's own answer, so that it is computed; its process ends, and another one goes on.
-    part = Math.model_validate({"timeout_seconds": 0.5, "workers": 1})
-    found = grades(part, task("9^{9^{9}} + 1"), r"\boxed{9^{9^{9}} + 2}", r"\boxed{9^{9^{9}} + 1}")
-    assert [grade.outcome for grade in found] == [0.0, 1.0]
+def test_a_computation_in_c_or_a_crash_is_wrong_unless_the_tasks_own_is(monkeypatch: pytest.MonkeyPatch):
+    # CPython's powers see the alarm; the sum of a range does not. Its process ends, and another one goes on.
+    monkeypatch.setattr("lyceum.reward.math.FACTORY", "worker_jobs:checker")
+    part = Math.model_validate({"timeout_seconds": 0.3, "workers": 1})
+    found = grades(part, task("5"), "in C", "right", "dies")
+    assert [grade.outcome for grade in found] == [0.0, 1.0, 0.0]
+    # Where the task's own answer is the cause, there is no verdict.
+    found = grades(part, task("own"), "in C", "dies")
+    assert [grade.outcome for grade in found] == [None, None]
+
+
+def test_a_job_at_its_limit_of_cpu_time_is_told_apart():
+    pool = WorkerPool("worker_jobs:checker", {}, workers=1, timeout_seconds=60)
+    try:
+        job = {"found": "in C", "answers": ["5"], "cpu_seconds": 0.1}
+        with pytest.raises(WorkerCpuError):
+            asyncio.run(pool.run(job))
+        assert asyncio.run(pool.run({**job, "found": "in Python"})) == "over its time"
+        assert asyncio.run(pool.run({**job, "found": "right"})) is True
+    finally:
+        pool.close()
 
 
 @pytest.mark.parametrize("said", ["7" * (LONGEST + 1), "(" * 100 + "5" + ")" * 100, "0x" + "f" * 999])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hostile import CHEATS, programs
 from sandboxes import each_sandbox
 
+from lyceum.sandbox import backends
 from lyceum.sandbox import run as sandbox
 from lyceum.sandbox.backends import Backend
+from lyceum.sandbox.inside.judge import HANGS_SECONDS, own_cpu_seconds
 from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, execute, run, run_all
 
 LIMITS = ProgramLimits(seconds=2, cpu_seconds=1, memory_mb=256)
@@ -38,13 +42,65 @@ def test_each_has_its_verdict_and_the_others_keep_theirs(backend: Backend, monke
 
 @each_sandbox
 def test_an_answer_with_which_a_test_computes_without_end_is_wrong(backend: Backend) -> None:
-    # 9^(9^9) has 370 million digits: the judge is in a computation that no alarm interrupts.
+    # The judge is in a loop in C, which no alarm interrupts (it would interrupt a power).
     limits = ProgramLimits(seconds=0.5)
-    chosen = ["def f(x): return 9", "def f(x): return 1"]
-    found = run_all(chosen, tests=["assert f(1) ** f(2) ** f(3) == 1"], limits=limits, backend=backend)
-    assert [isinstance(each, Verdict) and each.tests for each in found] == [(False,), (True,)]
+    chosen = ["def f(x): return 10 ** 13", "def f(x): return 2"]
+    tests = ["assert sum(range(f(1))) == 1", "assert f(1) < 3"]
+    found = run_all(chosen, tests=tests, limits=limits, backend=backend)
+    assert [isinstance(each, Verdict) and each.tests for each in found] == [(False, False), (True, True)]
     assert isinstance(found[0], Verdict)
     assert found[0].limit == "wall-clock time"
+
+
+def test_the_judge_has_more_cpu_time_than_its_programs_have_of_the_clock() -> None:
+    # Else its own limit ends it first, and there is no verdict.
+    for seconds, cpu_seconds, count in ((60.0, 1, 1), (60.0, 1, 8), (0.5, 9, 2)):
+        own = own_cpu_seconds({"seconds": seconds, "cpu_seconds": cpu_seconds}, count)
+        assert own > (seconds + HANGS_SECONDS) * count
+        assert own > cpu_seconds * count
+
+
+def test_what_makes_the_judge_fail_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    there = Path(backends._HERE) / "inside"
+    (tmp_path / "inside").mkdir()
+    for file in there.glob("*.py"):
+        (tmp_path / "inside" / file.name).write_text(file.read_text())
+    with (tmp_path / "inside/data.py").open("a") as data:
+        data.write(
+            "\n\nwhole = decode\ndef decode(value, reference):\n"
+            "    if value == 'fails':\n        raise BaseException('a mistake of the judge')\n"
+            "    return whole(value, reference)\n"
+        )
+    monkeypatch.setattr(backends, "_HERE", str(tmp_path))
+    chosen = ["g = 'fails'\n" + HONEST, "g = 'works'\n" + HONEST]
+    tests = ["assert f(1) == 5 and g"]
+    [failed, works] = run_all(chosen, tests=tests, limits=LIMITS, backend="none")
+    assert isinstance(failed, Verdict)
+    assert isinstance(works, Verdict)
+    assert (failed.tests, works.tests) == ((False,), (True,))
+    assert failed.note == "an answer cannot be judged: BaseException: a mistake of the judge"
+
+
+@each_sandbox
+def test_a_program_may_not_end_itself_by_a_signal_or_a_limit(backend: Backend) -> None:
+    code = """
+import resource, signal, threading
+def refused(action):
+    try:
+        action()
+    except PermissionError:
+        return True
+    except ValueError as error:  # as Python says it of a limit
+        return str(error) == "not allowed to raise maximum limit"
+    return False
+ways = [
+    lambda: signal.raise_signal(9),
+    lambda: signal.pthread_kill(threading.get_ident(), 9),
+    lambda: resource.setrlimit(resource.RLIMIT_CPU, (0, 0)),
+]
+found = [refused(way) for way in ways]
+"""
+    assert run(code, tests=["assert found == [True] * 3"], limits=LIMITS, backend=backend).tests == (True,)
 
 
 @each_sandbox

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sandboxes import each_sandbox
 
 from lyceum.sandbox import backends
 from lyceum.sandbox.backends import Backend
+from lyceum.sandbox.inside.judge import names_of, read_tests
 from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, fault_of, run, run_all, usable
 
 LONG = ProgramLimits(seconds=20, cpu_seconds=10)
@@ -131,6 +134,81 @@ def test_modules_and_helpers_of_the_tests_are_not_the_programs(backend: Backend)
 
 
 @each_sandbox
+def test_what_the_tests_name_is_the_programs_where_it_has_to_be(backend: Backend) -> None:
+    def passed(code: str, *tests: str, head: str = "") -> bool:
+        found = run(head + code, tests="\n".join(tests), limits=LONG, backend=backend, head=head)
+        return all(found.tests)
+
+    # Objects of a module that are passed to the program: it makes them itself, also where a statement of its own does.
+    year = "import datetime\ndef f(day): return day.year"
+    assert passed(year, "assert f(datetime.date(2020, 1, 1)) == 2020")
+    assert passed(year, "day = datetime.date(2020, 1, 1)", "assert f(day) == 2020")
+    assert not passed(year, "assert f(datetime.date(2020, 1, 1)) == 2021")
+    assert not passed("def f(day): return 2020", "assert f(datetime.date(2020, 1, 1)) == 2020")  # it has none
+    assert passed("import collections\ndef f(x): return len(x)", "assert f(collections.deque([1, 2])) == 2")
+    # That takes none of the judge's other names.
+    cheat = "import datetime\nclass math: isclose = staticmethod(lambda *a: True)\ndef f(day): return 0"
+    assert not passed(cheat, "assert math.isclose(f(datetime.date(2020, 1, 1)), 1)")
+    # A module with a state is the program's, and so is one that is all that the tests ask for.
+    draws = "import random\ndef f(): return random.random()"
+    assert passed(draws, "random.seed(0)", "a = f()", "random.seed(0)", "assert a == f()")
+    assert passed("    return random.random()", "random.seed(0)", "assert f() > 0.8", head="import random\ndef f():\n")
+    mean = "assert statistics.mean([1, 2]) == 1.5"
+    assert passed("class statistics: mean = staticmethod(lambda xs: sum(xs) / len(xs))", mean)
+    assert not passed("pass", mean)
+
+
+@each_sandbox
+def test_classes_and_unfinished_functions_of_a_head_are_the_programs(backend: Backend) -> None:
+    def passed(code: str, test: str, head: str) -> bool:
+        return run(head + code, tests=[test], limits=LONG, backend=backend, head=head).tests == (True,)
+
+    # As LeetCode has them.
+    node = "class ListNode:\n    def __init__(self, val=0, next=None):\n        self.val, self.next = val, next\n"
+    listed = "def listed(node):\n    found = []\n    while node:\n        found.append(node.val)\n"
+    listed += "        node = node.next\n    return found\n"
+    open_ = "class Solution:\n    def f(self, node):\n"
+    assert passed("        return node.val", "assert Solution().f(ListNode(3)) == 3", node + open_)
+    assert not passed("        return 4", "assert Solution().f(ListNode(3)) == 3", node + open_)
+    test = "assert listed(Solution().f(ListNode(3))) == [3]"
+    assert passed("        return node", test, node + listed + open_)
+    # A class that is only read is no object that goes to the program.
+    head = "class Check:\n    @staticmethod\n    def near(a, b): return abs(a - b) < 1\ndef f(x):\n"
+    assert passed("    return x", "assert Check.near(f(1), 1)", head)
+    assert not passed("    return 9\nclass Check: near = lambda a, b: True", "assert Check.near(f(1), 1)", head)
+    # A date that the head makes, and a helper that goes to the program.
+    head = "from datetime import date\ndef day(n):\n    return date(2020, 1, n)\ndef f(x):\n"
+    assert passed("    return x.day", "assert f(day(2)) == 2 and f(date(2020, 1, 3)) == 3", head)
+    assert passed("    return x(4).day", "assert f(day) == 4", head)
+    # A head that is a whole helper can be followed by no more of it; an empty function is the program's to write.
+    head = "def double(x):\n    return 2 * x\n"
+    assert passed("def f(x): return x + x", "assert f(1) == double(1)", head)
+    assert not passed("def f(x): return 0\ndef double(x): return 0", "assert f(1) == double(1)", head)
+    for head in ("def f(x):\n    'Doubles.'\n", "def f(x):\n    pass\n", "def f(x):\n    y = x\n"):
+        assert passed("    return 2 * x", "assert f(1) == 2", head)
+
+
+def test_a_head_of_which_no_name_is_needed_is_not_run() -> None:
+    groups, _ = read_tests({"tests": ["assert f(1) == two"], "script": False})
+    head = "ran.append(1)\ntwo = 2\ndef f(x):\n"
+    ran: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.ran", ran, raising=False)
+        assert names_of(head, groups, {"f"}) == {}
+        assert not ran
+        assert names_of(head, groups, {"f", "two"}) == {"two": 2}
+        assert ran == [1]
+
+
+@each_sandbox
+def test_tests_may_print(backend: Backend) -> None:
+    tests = ["print(f(1))\nassert f(1) == 5"]
+    assert run("def f(x): return 5", tests=tests, limits=LONG, backend=backend).tests == (True,)
+    for answer in ("'x' * 100000", "'\\ud800'"):
+        assert run(f"def f(x): return {answer}", tests=tests, limits=LONG, backend=backend).tests == (False,)
+
+
+@each_sandbox
 def test_cpu_time_is_limited_beside_wall_clock_time(backend: Backend) -> None:
     limits = ProgramLimits(seconds=60, cpu_seconds=1)
     found = run("print(6, flush=True)\nwhile True: pass", pairs=[("", "7")], limits=limits, backend=backend)
@@ -189,6 +267,21 @@ def test_a_python_that_this_user_cannot_read_is_named(monkeypatch: pytest.Monkey
         assert "which this user cannot read" in (fault_of.__wrapped__("landlock") or "")
     finally:
         backends._folders.cache_clear()
+
+
+def test_a_python_without_a_folder_of_libraries_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("lyceum.sandbox.backends.sys.base_prefix", str(tmp_path))
+    backends._folders.cache_clear()
+    try:
+        assert str(backends._python().parent) in backends._folders()
+    finally:
+        backends._folders.cache_clear()
+
+
+def test_no_folder_to_mount_over_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lyceum.sandbox.backends._MOUNT_POINTS", ("/nowhere", "/usr"))
+    with pytest.raises(FileNotFoundError, match="none of /nowhere, /usr is a folder"):
+        backends.start("unshare", files_mb=1)
 
 
 def test_a_sandbox_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
@@ -40,7 +41,8 @@ def load_module(place: str, *, key: str) -> ModuleType:
     if place.endswith(".py") and not os.path.isfile(place):  # Path.is_file raises for names that are too long
         raise RecipeError(f"{key}: {place!r} does not exist; allowed: path/to/file.py:name or package.module:name")
     try:
-        return _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+        with _not_ending_the_process():
+            return _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     except Exception as error:
         where = (user_traceback(error) or "").splitlines()
         cure = (
@@ -98,11 +100,7 @@ def _load_alone(path: Path) -> ModuleType:
     sys.modules[name] = module
     _also_search(path.parent)  # it may import files beside it
     try:
-        with _not_ending_the_process():
-            spec.loader.exec_module(module)
-    except SystemExit as error:
-        del sys.modules[name]
-        raise ImportError(f"the file ends the program as it is imported ({exit_in_words(error)})") from error
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
@@ -111,9 +109,23 @@ def _load_alone(path: Path) -> ModuleType:
 
 @contextmanager
 def _not_ending_the_process() -> Iterator[None]:
-    """``os._exit`` would end a run without a word, and as if it had succeeded: it counts as ``sys.exit``."""
-    kept, os._exit = os._exit, sys.exit
+    """``sys.exit`` is an ImportError, and so is ``os._exit``, which would end a run as if it had succeeded.
+
+    A process that is forked meanwhile ends as it wants to: it would go on as a second run.
+    """
+    kept, own = os._exit, os.getpid()
+
+    def leave(status: int = 0) -> NoReturn:
+        if os.getpid() == own:
+            sys.exit(status)
+        kept(status)
+
+    os._exit = leave
     try:
         yield
+    except SystemExit as error:
+        if os.getpid() != own:
+            kept(error.code if isinstance(error.code, int) else int(error.code is not None))
+        raise ImportError(f"the file ends the program as it is imported ({exit_in_words(error)})") from error
     finally:
         os._exit = kept

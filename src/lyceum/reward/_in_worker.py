@@ -14,7 +14,7 @@ from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
+from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.errors import RecipeError
 
 
@@ -27,12 +27,12 @@ class InWorker(RewardSettings):
     extract: Extract = WHOLE
     """Where to find the answer in a completion: whole, boxed, fenced, {after: MARK}, {tags: NAME} or {json: FIELD}."""
     timeout_seconds: float = Field(5.0, gt=0)
-    """Time limit per completion, in seconds; one that takes longer is ungraded, a query incorrect where the task's own
-    reference takes less."""
+    """Time limit per completion, in seconds; one that takes longer is incorrect, unless what the task gives (a query,
+    an expression, a schema) takes longer itself: then it is ungraded."""
     workers: int = Field(2, ge=1, le=64)
     """Number of processes that check in parallel."""
     memory_mb: int = Field(512, ge=64)
-    """Memory limit per check, in MiB; one that takes more is ungraded."""
+    """Memory limit per check, in MiB; one that takes more is incorrect, likewise."""
 
     def worker_settings(self) -> dict[str, Any]:
         """What the worker's factory is given, in JSON types."""
@@ -58,12 +58,12 @@ class InWorker(RewardSettings):
         """The job for an answer that was found in a completion. Raises ValueError where the task has not what it
         needs: the completion is then ungraded, with the message as its reason."""
 
-    def alone(self, job: dict[str, Any]) -> dict[str, Any] | None:
-        """The job with the task's own answer in place of the completion's; None where there is no such job.
+    @abstractmethod
+    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The job with the task's own answer in place of the completion's, or with an empty one.
 
-        Where that is quick, a completion over its time is incorrect and not ungraded.
+        Where that has a result, a completion that has none (over its time, or its memory) is incorrect.
         """
-        return None
 
     @abstractmethod
     def grade(self, result: Any, answered: bool | None) -> Grade:
@@ -88,17 +88,15 @@ class InWorker(RewardSettings):
                 return self.grade(None, self.extract.answered(leaf.completion))
             try:
                 result = await pool.run(job)
-            except WorkerTimeoutError as error:
-                alone = self.alone(job)
+            except WorkerError as error:
                 try:
-                    # The task's own answer in its place takes as long, or fails: then it is not the completion's fault.
-                    if alone is None or "ungraded" in await pool.run(alone):
-                        return Grade.ungraded(str(error))
+                    own = await pool.run(self.alone(job))
                 except WorkerError:
                     return Grade.ungraded(str(error))
+                # The task's own answer in its place takes as long, or fails: then it is not the completion's fault.
+                if isinstance(own, dict) and "ungraded" in own:
+                    return Grade.ungraded(str(error))
                 return self.grade(None, self.extract.answered(leaf.completion))
-            except WorkerError as error:
-                return Grade.ungraded(str(error))
             if isinstance(result, dict) and "ungraded" in result:
                 return Grade.ungraded(str(result["ungraded"]))
             return self.grade(result, self.extract.answered(leaf.completion))

@@ -26,7 +26,7 @@ class Format(RewardSettings):
     pattern: str | None = Field(None, max_length=1000)
     """A regular expression (Python) that the whole completion must match; ``.`` matches line ends too."""
     timeout_seconds: float = Field(1.0, gt=0)
-    """Time limit for one match of ``pattern``, in seconds; one that takes longer is ungraded."""
+    """Time limit for one match of ``pattern``, in seconds; one that takes longer is 0, unless an empty one does."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Format:
@@ -59,7 +59,11 @@ class Format(RewardSettings):
             try:
                 return Grade(float(await pool.run(leaf.completion)))
             except WorkerError as error:
-                return Grade.ungraded(str(error))
+                try:
+                    await pool.run("")
+                except WorkerError:
+                    return Grade.ungraded(str(error))
+                return Grade(0.0)
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             return list(await asyncio.gather(*map(one, leaves)))

@@ -56,6 +56,9 @@ class JsonSchemaReward(InWorker):
             raise ValueError(f"column {self.column!r} of task {task.id!r} holds no JSON schema; allowed: an object")
         return {"schema": schema if isinstance(schema, str) else _as_text(schema), "found": found}
 
+    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
+        return {**job, "found": ""}
+
     def grade(self, result: Any, answered: bool | None) -> Grade:
         return verdict(bool(result), answered=answered)
 

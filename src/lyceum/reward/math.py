@@ -16,7 +16,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import no_right_answer, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
-from lyceum.reward.pool import WorkerCpuError, WorkerError, shared_pool
+from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 
 FACTORY = "lyceum.reward.math:checker"
 
@@ -94,9 +94,10 @@ class Math(RewardSettings):
             answered = self.extract.answered(leaf.completion)
             try:
                 return verdict(await pool.run(job), answered=answered)
-            except WorkerError as error:
-                if not isinstance(error, WorkerCpuError):
-                    return Grade.ungraded(str(error))
+            except WorkerTimeoutError as error:  # of the clock: the machine is busy
+                return Grade.ungraded(str(error))
+            except WorkerError:  # too much CPU time or memory, or a crash
+                pass
             try:  # whether the task's own answer is the cause
                 await pool.run({**job, "found": None})
             except WorkerError as error:

@@ -55,5 +55,8 @@ class RegexReward(InWorker):
             raise ValueError(f"column {self.column!r} of task {task.id!r} holds no text; allowed: a regular expression")
         return {"pattern": pattern, "found": found}
 
+    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
+        return {**job, "found": ""}
+
     def grade(self, result: Any, answered: bool | None) -> Grade:
         return verdict(bool(result), answered=answered)

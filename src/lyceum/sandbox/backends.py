@@ -46,6 +46,7 @@ def start(backend: Backend, *, files_mb: int) -> Start:
 
     Raises:
         FileNotFoundError: its tool is not installed; the message says which package has it.
+            Or no folder is left to mount an empty one over.
         PermissionError: this user cannot read Python's own folder.
     """
     # Imported and not run as a file, so that Python keeps it compiled. Not -I, under which PYTHONHASHSEED (all there is
@@ -67,12 +68,15 @@ def start(backend: Backend, *, files_mb: int) -> Start:
             return Start(tuple(python), told)
         case "unshare":
             tool = _tool("unshare", "util-linux")
-            place = next(point for point in _MOUNT_POINTS if not _holds(point, readable) and Path(point).is_dir())
+            folders = (point for point in _MOUNT_POINTS if not _holds(point, readable) and Path(point).is_dir())
+            work_folder = next(folders, None)
+            if work_folder is None:
+                raise FileNotFoundError(f"none of {', '.join(_MOUNT_POINTS)} is a folder without Python in it")
             size = f"size={files_mb}m,nr_inodes=4096,nosuid,nodev"
-            mount = f'mount -t tmpfs -o {size} sandbox {place} && cd {place} && exec "$@"'
+            mount = f'mount -t tmpfs -o {size} sandbox {work_folder} && cd {work_folder} && exec "$@"'
             spaces = "--user --map-root-user --net --pid --mount --ipc --uts --fork --kill-child"
             command = [tool, *spaces.split(), "/bin/sh", "-c", mount, "sh", *python]
-            return Start(tuple(command), {**told, "writable": ["/dev/null", place], "own_folder": True})
+            return Start(tuple(command), {**told, "writable": ["/dev/null", work_folder], "own_folder": True})
         case "bubblewrap":
             binds = [word for path in _folders() for word in ("--ro-bind", path, path)]
             devices = [word for path in ("/dev/null", "/dev/urandom") for word in ("--dev-bind", path, path)]
@@ -82,12 +86,14 @@ def start(backend: Backend, *, files_mb: int) -> Start:
                 if Path(path).is_symlink()
                 for word in ("--symlink", os.readlink(path), path)
             ]
-            # Not over the package's own folder, where that is in /work.
-            place = next(point for point in ("/work", "/folder") if not _holds(point, readable))
-            tmpfs = ["--size", str(files_mb << 20), "--tmpfs", place, "--remount-ro", "/", "--chdir", place]
+            # Not over the package's own folder, where that is in /work. One more name than there are folders.
+            names = (f"/work{number or ''}" for number in range(len(readable) + 1))
+            work_folder = next(name for name in names if not _holds(name, readable))
+            tmpfs = ["--size", str(files_mb << 20), "--tmpfs", work_folder]
+            tmpfs += ["--remount-ro", "/", "--chdir", work_folder]
             command = [_tool("bwrap", "bubblewrap"), "--unshare-all", "--unshare-user", "--die-with-parent"]
             command += ["--cap-drop", "ALL"]
-            settings = {**told, "needs_landlock": False, "writable": ["/dev/null", place], "own_folder": True}
+            settings = {**told, "needs_landlock": False, "writable": ["/dev/null", work_folder], "own_folder": True}
             return Start((*command, *binds, *links, *devices, *tmpfs, *python), settings)
 
 
@@ -110,7 +116,8 @@ def _folders() -> tuple[str, ...]:
     importlib.import_module("lyceum.sandbox.inside.judge")  # compiles it, where its folder can be written
     named = [_HERE, str(_python().parent), *(os.path.join(sys.base_prefix, name) for name in ("lib", "lib64"))]
     named += ["/usr/lib", "/usr/lib64", *(path for path in ("/lib", "/lib64") if not Path(path).is_symlink())]
-    if hidden := [path for path in named[1:3] if not os.access(path, os.R_OK | os.X_OK)]:
+    needed = [path for path in named[1:3] if path == named[1] or os.path.lexists(path)]
+    if hidden := [path for path in needed if not os.access(path, os.R_OK | os.X_OK)]:
         raise PermissionError(f"Python is in {hidden[0]}, which this user cannot read")
     there = sorted({os.path.realpath(path) for path in named if Path(path).is_dir()})
     return tuple(path for path in there if not any(path != other and _holds(other, [path]) for other in there))

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from lyceum.core.component import Settings
 from lyceum.sandbox.backends import CONFINING, Backend, start
+from lyceum.sandbox.inside.judge import read_tests
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RunError
 from lyceum.utils.numbers import to_json
@@ -139,8 +140,8 @@ def run_all(
             is a test. Names that the tests do not define are the program's.
         pairs: instead of tests, what it reads and what it should print, each pair in a process of its own.
         metered: count the Python instructions of the tests' calls, where the program cannot reach the counter.
-        head: text of the task that every program begins with; names that it defines before its last statement are
-            not the program's in the tests.
+        head: text of the task that every program begins with; helpers that it defines are not the program's in the
+            tests (``inside.judge.names_of``).
     Returns:
         The verdict on each program, or the reason why there is none, which is not the program's fault.
     """
@@ -202,10 +203,15 @@ def _together(
         answers = _started(backend, {**job, "programs": list(programs)}, len(programs) * each, limits)
     except SandboxError as error:
         if len(programs) == 1:
-            over = Verdict((False,), None, "wall-clock time", False, limits.seconds, None)
-            return [over if isinstance(error, OverTimeError) else str(error)]
+            return [_over_time(job, limits) if isinstance(error, OverTimeError) else str(error)]
         return [found for program in programs for found in _together(backend, job, [program], each, limits)]
     return [_verdict(answer) for answer in answers]
+
+
+def _over_time(job: dict[str, Any], limits: ProgramLimits) -> Verdict:
+    """The verdict on a program with which the judge was still computing when its time was over."""
+    tests = [False] * (len(job["pairs"] or ()) or sum(read_tests(job)[1]))
+    return Verdict(tuple(tests), None, "wall-clock time", False, limits.seconds, None)
 
 
 def _verdict(answer: dict[str, Any]) -> Verdict | str:

@@ -27,8 +27,8 @@ MOST_FACTORIAL = 1000
 _BINOMIAL = re.compile(r"\\binom\s*\{\s*(\d{1,30})\s*\}\s*\{\s*(\d{1,30})\s*\}|(\d{1,30})\s*\\choose\s*(\d{1,30})")
 _DETERMINANT = re.compile(r"\\begin\s*\{vmatrix\}|\\det(?![A-Za-z])")
 _LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])")
-MOST_ENTRIES = 49
-"""Maximum column separators (&) of an answer with a determinant that has letters: 7 by 7 and one more."""
+MOST_ENTRIES = 25
+"""Maximum column separators (&) of an answer with a determinant that has letters: 5 by 5 has 20."""
 
 
 class UnreadableAnswer(ValueError):

@@ -16,13 +16,17 @@ MOST_ITEMS = 100_000
 """Maximum items taken from an iterator that a program returns."""
 NOTE = 300
 """Maximum characters of a note on a test."""
-MOST_ALIKE = 100
+MOST_EQUAL_HASHES = 100
 """Maximum different values of one hash in a reply. Sets and dicts of n such values take n * n comparisons, all of them
 in C, where no alarm ends them."""
 
 
 class Unsupported(BaseException):
-    """The tests ask what cannot be asked here: not the program's fault."""
+    """The tests ask what cannot be asked here: not the program's fault. ``passed``: what they pass to the program."""
+
+    def __init__(self, why, passed=None):
+        super().__init__(why)
+        self.passed = passed
 
 
 class Limit(BaseException):
@@ -94,16 +98,16 @@ def encode(value, objects):
     if hasattr(value, "__next__"):
         return {"iterator": [encode(item, objects) for item in itertools.islice(value, MOST_ITEMS)]}
     if objects is None:
-        raise Unsupported(f"a test passes a {type(value).__name__} to the program; allowed: plain data")
+        raise Unsupported(f"a test passes a {type(value).__name__} to the program; allowed: plain data", value)
     objects.append(value)
     return {"object": len(objects) - 1}
 
 
-PLAIN = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "iterator": iter}
+PLAIN = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-class Alike:
-    """Counts different values of one hash; gives back each value. Raises ValueError above ``MOST_ALIKE``."""
+class EqualHashes:
+    """Counts different values of one hash; gives back each value. Raises ValueError above ``MOST_EQUAL_HASHES``."""
 
     def __init__(self):
         self.values = {}
@@ -115,14 +119,14 @@ class Alike:
             return value
         if value not in same:
             same.append(value)
-            if len(same) > MOST_ALIKE:
-                raise ValueError(f"more than {MOST_ALIKE} values of one hash")
+            if len(same) > MOST_EQUAL_HASHES:
+                raise ValueError(f"more than {MOST_EQUAL_HASHES} values of one hash")
         return value
 
 
 def decode(value: Any, reference: Any) -> Any:
     """The value of a reply. Raises ValueError and other errors where no honest program sent it."""
-    counted = Alike()
+    counted = EqualHashes()
 
     def read(value):
         if not isinstance(value, dict):
@@ -130,6 +134,8 @@ def decode(value: Any, reference: Any) -> Any:
                 raise ValueError("a reply is malformed")
             return counted(value)
         ((kind, inner),) = value.items()
+        if kind == "iterator":  # its hash is its address
+            return iter([read(item) for item in inner])
         if kind in PLAIN:
             return counted(PLAIN[kind]([read(item) for item in inner]))
         if kind == "dict":

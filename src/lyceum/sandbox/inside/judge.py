@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import collections
 import contextlib
 import faulthandler
 import importlib
@@ -13,6 +14,7 @@ import signal
 import struct
 import sys
 import time
+import types
 
 from .data import NOTE, Ended, Limit, Reference, Unsupported, Untrusted, decode, read_exactly, receive, send
 from .program import describe, program_process
@@ -25,6 +27,12 @@ OPEN_FILES = 64
 HANGS_SECONDS = 2
 """After the wall-clock limit, until a judge ends that does not come to see it: it is in a computation in C."""
 IMPORTS = (ast.Import, ast.ImportFrom)
+_COMPUTING = (
+    "array ast base64 binascii bisect cmath collections datetime difflib fractions functools hashlib heapq itertools "
+    "json math numbers operator re statistics string struct textwrap unicodedata"
+)
+COMPUTING = frozenset(_COMPUTING.split())
+"""Standard modules that only compute. Of one with a state, such as random, a program has to have the tests' own."""
 
 
 def main() -> None:
@@ -37,10 +45,10 @@ def main() -> None:
         drop_capabilities()
     count, size = struct.unpack(">II", read_exactly(0, 8))
     programs = [start_program(settings, number) for number in range(count)]
-    # Scope 1 blocks abstract sockets alone. When the judge ends, the kernel kills the programs by a signal that counts
-    # as the judge's, which scope 2 would block.
-    cpu_seconds = (settings["cpu_seconds"] + 2) * count + 10
-    own = {**settings, "cpu_seconds": cpu_seconds, "open_files": OPEN_FILES + 3 * count}  # three pipes to each
+    # A test may print; descriptor 1 is for the verdict.
+    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+    own = {**settings, "cpu_seconds": own_cpu_seconds(settings, count), "open_files": OPEN_FILES + 3 * count}
+    # Scope 1: the signal with which the kernel ends the programs after the judge comes from the judge.
     give_up_rights(own, scopes=1, ends=[program.pid for program in programs])
     os.write(1, b"ready\n")
     job = json.loads(read_exactly(0, size))
@@ -50,6 +58,11 @@ def main() -> None:
     while sent:
         sent = sent[os.write(1, sent) :]
     os._exit(0)
+
+
+def own_cpu_seconds(settings: dict, count: int) -> int:
+    """The judge's own limit. What ends it first has to be its programs' wall-clock time, in which it may compute."""
+    return int(max(settings["cpu_seconds"], settings["seconds"]) + HANGS_SECONDS + 2) * count + 10
 
 
 def judge(code: str, processes: list, job: dict, settings: dict) -> dict:
@@ -245,9 +258,28 @@ def judge_tests(code: str, program: JudgedProcess, job: dict, verdict: dict) -> 
         return
     program.metered = job["metered"] and meterable(code)
     free = free_names(groups)
-    own = {**modules_of(groups, free), **names_of(job["head"], free)}
-    names = {"__name__": "tests", "__builtins__": builtins, **program.named(free - own.keys()), **own}
-    place = 0
+    helpers = names_of(job["head"], groups, free)
+    own = {**modules_of(groups, free - helpers.keys()), **helpers}
+    while True:
+        names = {"__name__": "tests", "__builtins__": builtins, **program.named(free - own.keys()), **own}
+        try:
+            run_tests(groups, tests, names, verdict)
+            break
+        except Unsupported as why:
+            # An object that the judge's own names made is passed to the program, which has to make it itself. Only the
+            # tests bring this about, by what they pass: a program cannot have its names taken so.
+            taken = names_behind(why.passed, own, helpers.keys())
+            if not taken:
+                raise
+            own = {name: value for name, value in own.items() if name not in taken}
+            program.operations = 0
+    verdict["seconds"] = program.cpu_seconds()
+    verdict["operations"] = program.operations if program.metered else None
+
+
+def run_tests(groups: list, tests: list, names: dict, verdict: dict) -> None:
+    """Which tests pass, from the first; and a note on the first that does not."""
+    verdict["tests"], verdict["note"], place = [False] * sum(tests), None, 0
     for group, counts in zip(groups, tests, strict=True):
         note = fault_of(group, names)
         if note is not None and verdict["note"] is None:
@@ -255,8 +287,20 @@ def judge_tests(code: str, program: JudgedProcess, job: dict, verdict: dict) -> 
         if counts:
             verdict["tests"][place] = note is None
             place += 1
-    verdict["seconds"] = program.cpu_seconds()
-    verdict["operations"] = program.operations if program.metered else None
+
+
+def names_behind(passed: object, own: dict, helpers) -> set:
+    """Which of the judge's names made an object: its module's, else those that the task's head defines."""
+    homes = {home_of(passed), home_of(type(passed))} & (COMPUTING | {"head"})
+    if not homes:
+        return set()
+    return {name for name, value in own.items() if home_of(value) in homes} or helpers & own.keys()
+
+
+def home_of(value: object) -> str:
+    """The module that something is defined in."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    return str(name).partition(".")[0].lstrip("_")
 
 
 def read_tests(job: dict) -> tuple[list, list]:
@@ -303,42 +347,78 @@ def modules_of(groups, names) -> dict:
     """Standard modules among the names that tests use without importing them: ``math`` in ``math.isclose(...)``.
 
     They are not the program's, which may have another ``math``. A name is a module's where the tests do nothing with it
-    but read attributes that the module has; else it may be a function of the program, such as ``select``.
+    but read attributes that the module has; else it may be a function of the program, such as ``bisect``. Tests that
+    ask nothing else of the program may ask for a ``math`` of its own.
     """
+    read, found = only_read(groups), {}
+    for name in sorted(names & read.keys() & COMPUTING):
+        with contextlib.suppress(Exception):
+            module = importlib.import_module(name)
+            if all(hasattr(module, attribute) for attribute in read[name]):
+                found[name] = module
+    return found if names - found.keys() else {}
+
+
+def only_read(groups) -> dict:
+    """Names with which the tests do nothing but read attributes, and which: ``math`` with ``isclose``."""
     nodes = [node for group in groups for statement in group for node in ast.walk(statement)]
     read: dict = {}
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             read.setdefault(node.value.id, []).append(node.attr)
-    used = [node.id for node in nodes if isinstance(node, ast.Name)]
-    found = {}
-    for name in sorted(names & read.keys() & sys.stdlib_module_names - {"this", "antigravity"}):
-        if used.count(name) == len(read[name]):
-            with contextlib.suppress(Exception):
-                module = importlib.import_module(name)
-                if all(hasattr(module, attribute) for attribute in read[name]):
-                    found[name] = module
-    return found
+    used = collections.Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    return {name: attributes for name, attributes in read.items() if used[name] == len(attributes)}
 
 
-def names_of(head: str, names) -> dict:
+def names_of(head: str, groups, names) -> dict:
     """Helpers that the tests use and the task's own head defines, run here: a program may define them anew.
 
-    The head's last statement is what the program goes on with, so that it is the program's.
+    Functions, constants and what is imported of modules that only compute. None where the head has classes: the
+    program is given their objects, and gives them back, so that the tests need the program's own.
     """
-    for end in ("", "\n    pass", "\n        pass"):
-        try:
-            statements = ast.parse(head + end).body[:-1]
-            break
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    else:
+    statements = helpers_of(head)
+    defined, hidden = set(), set()
+    for statement in statements:
+        bound = bound_by(statement)
+        defined |= bound
+        if isinstance(statement, IMPORTS) and not modules_in(statement) <= COMPUTING:
+            hidden |= bound
+    classes = {statement.name for statement in statements if isinstance(statement, ast.ClassDef)}
+    wanted = (names & defined) - hidden
+    if not wanted or classes - only_read(groups).keys():
         return {}
     of_head: dict = {"__name__": "head", "__builtins__": builtins}
     for statement in statements:
         with contextlib.suppress(Exception):
             exec(compile(ast.Module([statement], []), "<head>", "exec"), of_head)
-    return {name: of_head[name] for name in names & of_head.keys()}
+    return {name: of_head[name] for name in wanted & of_head.keys()}
+
+
+def helpers_of(head: str) -> list:
+    """The statements of a head, without the last where the program goes on with it: an open or empty function."""
+    for end in ("", "\n    pass", "\n        pass"):
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            *before, last = ast.parse(head + end).body or [ast.Pass()]
+            function = isinstance(last, ast.FunctionDef) and isinstance(last.body[-1], ast.Return)
+            simple = not hasattr(last, "body")
+            return [*before, last] if not end and (function or simple) else before
+    return []
+
+
+def bound_by(statement) -> set:
+    """Names that a statement at the top of a file defines."""
+    if isinstance(statement, IMPORTS):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {statement.name}
+    nodes = ast.walk(statement)
+    return {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+
+
+def modules_in(statement) -> set:
+    if isinstance(statement, ast.ImportFrom):
+        return {str(statement.module).partition(".")[0]}
+    return {alias.name.partition(".")[0] for alias in statement.names}
 
 
 _UNMETERED = (
