@@ -61,7 +61,7 @@ class Math(RewardSettings):
     """Where to find the answer in a completion; ``whole`` is the last box, or the stated value where there is none."""
     timeout_seconds: float = Field(5.0, gt=0)
     """CPU time per completion, in seconds; one that takes longer is incorrect, unless the task's own answer does. One
-    that a busy machine does not get done in four times as many seconds of the clock is ungraded."""
+    that a busy machine does not get done in four times as many seconds of the clock, and 10 more, is ungraded."""
     workers: int = Field(2, ge=1, le=64)
     """Number of processes that check in parallel."""
     memory_mb: int = Field(2048, ge=64)
@@ -72,7 +72,7 @@ class Math(RewardSettings):
             FACTORY,
             {},
             workers=self.workers,
-            timeout_seconds=4 * self.timeout_seconds,
+            timeout_seconds=4 * self.timeout_seconds + 10,
             memory_mb=self.memory_mb,
         )
 
@@ -148,7 +148,7 @@ class OverCpuTime(BaseException):
 def cpu_limit(seconds: float) -> Iterator[None]:
     """Raise OverCpuTime after so many seconds of this process's CPU time, which do not pass while others are served.
 
-    A computation in C does not come to see that: a second later it ends the process (``WorkerCpuError``).
+    A computation in C does not come to see that: after twice the time it ends the process (``WorkerCpuError``).
     """
     if not hasattr(signal, "setitimer"):
         yield
@@ -160,7 +160,7 @@ def cpu_limit(seconds: float) -> Iterator[None]:
     before = signal.signal(signal.SIGPROF, over)
     try:
         signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds + 1)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 2 * seconds)
         signal.setitimer(signal.ITIMER_PROF, seconds, 0.1)  # again, where a destructor or a callback swallowed it
         yield
     finally:

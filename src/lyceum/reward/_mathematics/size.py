@@ -61,7 +61,7 @@ def _is_too_large(part: Any) -> bool:
         terms = len(part.base.args)
         return part.exp.is_Integer and _multiplied_out(terms, abs(int(part.exp))) * (terms - 1) > MOST_MULTIPLIED
     elif isinstance(part, sympy.binomial) and part.free_symbols:
-        return any(number > MOST_MULTIPLIED for number in part.args if number.is_Integer)
+        return any(isinstance(number, sympy.Integer) and int(number) > MOST_MULTIPLIED for number in part.args)
     if isinstance(part, (sympy.Pow, sympy.binomial, sympy.Product, *_FACTORIALS, *_EXPONENTIALS)):
         return not part.free_symbols and digits(part) > MOST_DIGITS
     return False

@@ -399,9 +399,9 @@ def helpers_of(head: str) -> list:
     for end in ("", "\n    pass", "\n        pass"):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             *before, last = ast.parse(head + end).body or [ast.Pass()]
-            function = isinstance(last, ast.FunctionDef) and isinstance(last.body[-1], ast.Return)
-            simple = not hasattr(last, "body")
-            return [*before, last] if not end and (function or simple) else before
+            returns = isinstance(last, ast.FunctionDef) and isinstance(last.body[-1], ast.Return)
+            whole = head.endswith("\n") and not end and (returns or not hasattr(last, "body"))
+            return [*before, last] if whole else before
     return []
 
 
