@@ -26,7 +26,7 @@ FILES = {
     "own-data": ("problems.jsonl",),
     "own-reward": ("my_reward.py", "answers.jsonl"),
     "own-tools": ("my_tools.py",),
-    "method": ("my_median.py",),
+    "method": ("my_median/credit_my_median.py",),
 }
 """By page: the blocks that a newcomer copies into files, in the clone's folder."""
 FIRST, SECOND = "lyceum", "another"
@@ -49,7 +49,7 @@ COMMANDS = (
     (FIRST, "lyceum grade answers.jsonl --reward my_reward.py:score --json"),
     (FIRST, "lyceum train grpo reward=my_reward.py:score steps=50 --name rewarded"),
     (FIRST, "lyceum train grpo reward=my_reward.py:trl_reward steps=50 --name rewarded-as-in-trl"),
-    (FIRST, "lyceum train grpo credit=my_median.py:Median credit.limit=0.5 steps=20 --name median"),
+    (FIRST, "lyceum train grpo credit=my_median/credit_my_median.py:Median credit.limit=0.5 steps=20 --name median"),
     (FIRST, f"lyceum train calculator rollout.environment='{TOOL}' steps=20 --name own-tool"),
     (FIRST, "lyceum train cascade-rl"),
     (FIRST, "lyceum train grpo tasks=probelms.jsonl"),
@@ -71,7 +71,9 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", REPOSITORY, folder / clone], check=True)
     for page, names in FILES.items():
         for name in names:
-            (folder / FIRST / name).write_text(block(page, name), "utf-8")
+            file = folder / FIRST / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block(page, name), "utf-8")
     rows = result["commands"] = list[dict[str, Any]]()
     try:
         for clone, command in COMMANDS:

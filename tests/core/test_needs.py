@@ -4,9 +4,6 @@ import ast
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
-from lyceum.credit.hapo import TokenLevelGroup
-from lyceum.objective.hapo import HAPO
-
 import lyceum
 from lyceum.core import component
 from lyceum.core.component import kinds
@@ -20,6 +17,8 @@ from lyceum.curriculum.phases import Phases
 from lyceum.guidance.prefix import Prefix
 from lyceum.objective.kto import KTO
 from lyceum.objective.sft import SFT
+from lyceum.papers.hapo.credit_hapo import TokenLevelGroup
+from lyceum.papers.hapo.objective_hapo import HAPO
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns
 
@@ -36,7 +35,8 @@ def compared_kinds(tree):
                 isinstance(side, ast.Attribute) and side.attr == "kind" and ast.unparse(side.value) != "self"
                 for side in sides
             )
-            if kind and any(isinstance(each, ast.Constant) for side in sides for each in ast.walk(side)):
+            named = [each for side in sides for each in getattr(side, "elts", [side])]
+            if kind and any(isinstance(each, ast.Constant) for each in named):
                 yield node.lineno
 
 

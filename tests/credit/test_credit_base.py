@@ -81,7 +81,7 @@ def test_a_coefficient_alone_keeps_the_estimator_of_the_reward(kind):
 )
 def test_one_sample_a_task_is_refused_where_rows_are_compared(kind, settings, compares):
     credit = kinds("credit")[kind](**settings)
-    check = credit.check
+    check = credit.conflicts
     one, two = (Composition(rollout=Flat(samples=n)) for n in (1, 2))
     assert check(two) == []
     assert check(Composition(rollout=ValueMCTS(iterations=1))) == []  # no fixed number of trajectories

@@ -186,10 +186,10 @@ def test_a_pair_is_a_group_and_rows_of_one_prompt_are_another(tmp_path):
         {"row": 4, "prompt": [USER], "completions": [["5", 0.25]], "alone": False},
     ]
     groups = FileGroups(type(tmp_path)(written(tmp_path, *rows)), policy_like(plain_model()), "mine.jsonl")
-    outcomes = [[leaf.grade.outcome for leaf in tree.trajectories] for tree, _ in groups]
+    outcomes = [[leaf.grade.outcome for leaf in group.tree.trajectories] for group in groups]
     assert outcomes == [[1, 0.25], [1], [1, 0]]
-    assert [leaf.grade.verdict for leaf in groups[0][0].trajectories] == [True, None]
-    forest = build_forest([tree for tree, _ in groups])
+    assert [leaf.grade.verdict for leaf in groups[0].tree.trajectories] == [True, None]
+    forest = build_forest([group.tree for group in groups])
     assert forest.n_rows == 5
     assert forest.behaviour_logprob[forest.leaf].isnan().all()
 

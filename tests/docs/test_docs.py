@@ -228,7 +228,7 @@ def test_the_results_of_mechanisms_are_of_the_proofs_as_they_are(monkeypatch):
 def test_every_part_of_every_mechanism_is_switched_off_by_some_control(monkeypatch):
     # What is the same under every control is no sign of the mechanism, but of what it works on: its proof says so.
     rows, proofs = results_and_proofs(monkeypatch)
-    from proofs import GIVEN
+    from lyceum.recipe.proof import GIVEN
 
     for name, row in rows.items():
         unmoved = {

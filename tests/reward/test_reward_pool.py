@@ -122,6 +122,12 @@ def test_memory_is_limited(pool: WorkerPool):
     assert "MemoryError" in str(failure)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_printed_so_far(monkeypatch: pytest.MonkeyPatch):
+    # What is printed is bounded per process, and other tests are in this one.
+    monkeypatch.setattr(_worker_process._Printed, "left", _worker_process.PRINTED_IN_ALL)
+
+
 def test_what_a_verifier_prints_is_shown_and_no_result(pool: WorkerPool, capfd: pytest.CaptureFixture[str]):
     assert run(pool, "print", 1) == ["printed", 11]
     assert capfd.readouterr() == ("", "text of a verifier\n")

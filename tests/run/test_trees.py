@@ -30,8 +30,8 @@ from lyceum.run.trees import (
     TREE,
     Heading,
     StepTrees,
-    dump_trees,
-    load_trees,
+    dump_groups,
+    load_groups,
     read_heading,
     read_some,
     read_trees,
@@ -232,8 +232,8 @@ def test_notes_that_nobody_knows_are_written_back_as_they_were(tmp_path):
     later = {"of a later version": {"x": (1, [2.5]), "nan": math.nan, "bytes": b"\xff"}}
     task = Task("t", (), notes={**later, "told": Told(("a",), 0.5)})
     tree = Tree(task, [Node(None, [1], Origin.PROMPT)], metadata=dict(later))
-    (once,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
-    (twice,) = load_trees(dump_trees([once]))
+    (once,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
+    [twice] = [group.tree for group in load_groups(dump_groups([Group(once)]))]
     for found in (once, twice):
         assert flat(found.metadata) == flat(later)
         assert flat(found.task.notes) == flat(task.notes)
@@ -243,7 +243,7 @@ def test_notes_that_nobody_knows_are_written_back_as_they_were(tmp_path):
 def test_a_note_whose_class_was_not_imported_yet_is_one_for_who_asks_for_it(tmp_path):
     recorded = {"told later": {"steps": 3}, "told": {"tiers": (), "of another version": 1}}
     tree = Tree(Task("t", (), notes=recorded), [Node(None, [1], Origin.PROMPT)])
-    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
     assert found.task.notes == recorded
 
     @dataclass(frozen=True)
@@ -259,15 +259,15 @@ def test_a_note_whose_class_was_not_imported_yet_is_one_for_who_asks_for_it(tmp_
 @pytest.mark.parametrize("token", [2**31, 2**63 - 1, -(2**63)])
 def test_a_token_may_have_any_id_of_64_bits(tmp_path, token):
     tree = Tree(Task("t", ()), [Node(None, [1, token], Origin.PROMPT)])
-    (found,) = again(tmp_path, StepTrees(HEADING, [tree], [1.0])).trees
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
     assert found.root.tokens == [1, token]
-    assert load_trees(dump_trees([tree]))[0].root.tokens == [1, token]
+    assert load_groups(dump_groups([Group(tree)]))[0].tree.root.tokens == [1, token]
 
 
 def test_episodes_of_several_trajectories_are_refused_and_not_taken_for_one_each(tmp_path):
     file = tmp_path / "trees.parquet"
     tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
-    file.write_bytes(write_trees(StepTrees(HEADING, [tree], [1.0])))
+    file.write_bytes(write_trees(StepTrees(HEADING, [Group(tree)])))
     table = parquet.read_table(file)
     assert table["episode"].to_pylist() == [None]
     column = pa.array([[0, 0]], pa.list_(pa.int32()))
@@ -282,8 +282,9 @@ FORMAT_2 = Path(__file__).with_name("trees_format_2.parquet")
 
 def test_a_file_of_format_2_is_read_and_its_fields_are_notes():
     step = read_trees(FORMAT_2)
-    assert (step.heading, step.weights) == (HEADING, [0.5, 1.0])
-    first, plain, dropped = *step.trees, *step.dropped
+    assert step.heading == HEADING
+    assert [(group.weight, group.dropped) for group in step.groups] == [(0.5, False), (1.0, False), (1.0, True)]
+    first, plain, dropped = (group.tree for group in step.groups)
     assert first.task.note(TaskBudget) == TaskBudget(80)
     assert first.task.note(GivenPrefix) == GivenPrefix((7, 8))
     assert first.task.note(OnlyTested) == OnlyTested()
@@ -307,9 +308,10 @@ def test_what_was_read_of_format_2_is_written_as_format_3(tmp_path):
     step = read_trees(FORMAT_2)
     found = again(tmp_path, step)
     assert parquet.read_schema(tmp_path / "trees.parquet").metadata == {b"lyceum.trees": b"3"}
-    for one, other in zip([*step.trees, *step.dropped], [*found.trees, *found.dropped], strict=True):
-        assert content(one) == content(other)
+    for one, other in zip(step.groups, found.groups, strict=True):
+        assert (content(one.tree), one.weight, one.dropped) == (content(other.tree), other.weight, other.dropped)
     assert read_heading(FORMAT_2) == HEADING
-    ((some, weight),) = read_some(FORMAT_2, [0])
-    assert (content(some), weight) == (content(step.trees[0]), 0.5)
-    assert [content(tree) for tree in load_trees(FORMAT_2.read_bytes())] == [content(tree) for tree in step.trees]
+    (some,) = read_some(FORMAT_2, [0])
+    assert (content(some.tree), some.weight) == (content(step.trees[0]), 0.5)
+    loaded = load_groups(FORMAT_2.read_bytes())
+    assert [content(group.tree) for group in loaded] == [content(group.tree) for group in step.groups]

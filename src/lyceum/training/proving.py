@@ -16,7 +16,7 @@ from typing import Any
 from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import latest, load
-from lyceum.run.digests import first_difference, read_digests
+from lyceum.run.digests import FOLDER, first_difference, read_digests
 from lyceum.stages.method import Method
 from lyceum.stages.offline import Offline
 from lyceum.stages.online import Online
@@ -181,7 +181,9 @@ def keeps_state(left: Path) -> bool:
 def other_end(name: str, proof: Proof, run: Path, left: Path) -> list[str]:
     """In what a run that was killed and resumed does not end as the whole one."""
     checkpoint = max(int(file.name.removeprefix("step-")) for file in (left / "checkpoints").glob("step-*"))
-    shutil.rmtree(left / "digests")
+    for step in read_digests(left):
+        if step > checkpoint:
+            (left / FOLDER / f"step-{step:06d}.json").unlink()
     expected, found = outcome(run, checkpoint), outcome(trained(name, proof, left.parent, resume=True), checkpoint)
     return [f"killed and resumed: other {what}" for what in expected if found[what] != expected[what]]
 
