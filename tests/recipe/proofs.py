@@ -270,7 +270,7 @@ LINES: dict[str, Proof] = {
         [
             *(f"rollout/mcts/{name}" for name in ("frontier_moves", "negatives_with_choice", "right")),
             *(f"guidance/search-where-hard/{name}" for name in ("searched/tasks", "dropped/tasks", "used/solutions")),
-            *("credit/all_wrong_groups_trained", "curriculum/easy/found"),
+            *("credit/all_wrong_groups_trained", "curriculum/easy/found", "reward/part/overlong < 0"),
         ],
         {
             "guidance.0.cached_tasks=0": "generation",
@@ -278,11 +278,10 @@ LINES: dict[str, Proof] = {
             "rollout.selection=uct-from-root": "generation",
             "guidance=[]": "generation",
             "rollout.negative=random": "grades",
+            "reward=[task]": "grades",
         },
         # A pool of which the second step draws again what the first did not solve.
         ["steps=2", "tasks_per_step=6", "tasks.levels=[7, 8]", "curriculum.pool=6", "curriculum.least=1"],
-        late={"reward/part/overlong < 0": "reward=[task]"},  # of the longest tasks, of 10 operations
-        longer=["steps=3", "tasks_per_step=4"],
     ),
     "demo": Proof([LEARNS], {"credit=reinforce": "credit"}),
     "dgrpo": Proof(

@@ -4,13 +4,13 @@ import pytest
 from leaves import grades, task
 
 from lyceum.reward.format import Format
-from lyceum.reward.json_schema import JsonSchema
-from lyceum.reward.regex import Regex
+from lyceum.reward.json_schema import JsonSchemaReward
+from lyceum.reward.regex import RegexReward
 
 
 @pytest.mark.parametrize(
     ("settings", "columns"),
-    [(Regex, {"pattern": "a"}), (JsonSchema, {"json_schema": "{}"})],
+    [(RegexReward, {"pattern": "a"}), (JsonSchemaReward, {"json_schema": "{}"})],
     ids=["regex", "json-schema"],
 )
 def test_an_answer_over_its_limits_is_incorrect_unless_the_tasks_own_is(monkeypatch, settings, columns):

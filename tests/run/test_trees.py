@@ -24,6 +24,7 @@ from lyceum.curriculum.alp_gmm import Parameters
 from lyceum.curriculum.base import OnlyTested
 from lyceum.curriculum.good_prefixes import GivenPrefix
 from lyceum.curriculum.hard_filter import DirectSamples
+from lyceum.guidance.ghpo import GHPONote
 from lyceum.reward.token_budget import TaskBudget
 from lyceum.run.trees import (
     NODE,
@@ -296,7 +297,7 @@ def test_a_file_of_format_2_is_read_and_its_fields_are_notes():
     assert first.task.columns["level"] == 1
     assert first.note(DirectSamples) == DirectSamples(0.25)
     assert dropped.note(DirectSamples) == DirectSamples(None)
-    assert first.metadata["ghpo"] == {"cold": False, "hints": 3}
+    assert first.note(GHPONote) == GHPONote(cold=False, hints=3)
     assert (plain.task.notes, plain.note(DirectSamples)) == ({}, None)
     (leaf,) = first.trajectories
     assert first.chosen == [leaf]

@@ -126,6 +126,6 @@ def _not_ending_the_process() -> Iterator[None]:
     except SystemExit as error:
         if os.getpid() != own:
             kept(error.code if isinstance(error.code, int) else int(error.code is not None))
-        raise ImportError(f"the file ends the program as it is imported ({exit_in_words(error)})") from error
+        raise ImportError(f"the file ends the program as it is imported ({exit_in_words(error)})") from None
     finally:
         os._exit = kept
