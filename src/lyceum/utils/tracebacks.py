@@ -5,12 +5,13 @@ Only the standard library: a verifier's process imports it before anything else.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import traceback
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).parents[1])
-_IMPORTING = ("<frozen importlib", importlib.__file__)
+_MACHINERY = ("<frozen importlib", importlib.__file__, contextlib.__file__)
 _LONGEST_LINE = 300
 _MOST_LINES = 40
 
@@ -24,7 +25,7 @@ def user_traceback(error: BaseException) -> str | None:
     seen: traceback.TracebackException | None = whole
     while seen is not None:
         first = next((i for i, frame in enumerate(seen.stack) if not _is_callers(frame.filename)), len(seen.stack))
-        own = [frame for frame in seen.stack[first:] if not frame.filename.startswith(_IMPORTING)]
+        own = [frame for frame in seen.stack[first:] if not frame.filename.startswith(_MACHINERY)]
         seen.stack = traceback.StackSummary.from_list(own)
         seen = seen.__cause__ or seen.__context__
     if not whole.stack and not isinstance(error, SyntaxError):  # which names its file and line itself
@@ -41,7 +42,7 @@ def exit_in_words(error: SystemExit) -> str:
 
 
 def _is_callers(filename: str) -> bool:
-    return filename.startswith((_PACKAGE, *_IMPORTING))
+    return filename.startswith((_PACKAGE, *_MACHINERY))
 
 
 def frames(details: str) -> tuple[str, ...]:
