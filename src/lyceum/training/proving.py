@@ -116,7 +116,7 @@ def first_part_that_differs(name: str, proof: Proof, run: Path, folder: Path, of
 
     def differs() -> bool:
         # An offline stage asks while it gathers its data too, before the first digest.
-        return (folder / name / "digests").exists() and found() is not None
+        return (folder / name / FOLDER).exists() and found() is not None
 
     with contextlib.suppress(Interrupted):
         trained(name, proof, folder, *off, interrupted=differs)

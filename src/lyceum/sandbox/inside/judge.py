@@ -395,7 +395,7 @@ def names_of(head: str, groups, names) -> dict:
 
 
 def helpers_of(head: str) -> list:
-    """The statements of a head, without the last where the program goes on with it: an open or empty function."""
+    """The statements of a head, without the last where the program goes on with it: an unfinished line or function."""
     for end in ("", "\n    pass", "\n        pass"):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             *before, last = ast.parse(head + end).body or [ast.Pass()]
