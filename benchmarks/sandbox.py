@@ -89,7 +89,7 @@ def starts(number: int) -> float:
 def version(tool: str) -> str | None:
     try:
         return subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    except FileNotFoundError:
+    except OSError:  # not there, or in a folder of PATH that this user may not read
         return None
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def digest(folder: Path | str, *, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """Path below the folder -> what stands there: ``folder``, ``-> target`` of a link, or a file's SHA-256.
+    """Path below the folder -> what stands there: ``folder``, ``-> target`` of a link, ``unreadable``, or a
+    file's SHA-256.
 
     Args:
         without: names, of files or folders, that are left out with all that is in them.
@@ -25,5 +26,9 @@ def digest(folder: Path | str, *, without: tuple[str, ...] = ()) -> dict[str, st
             if path.is_symlink():
                 found[key] = f"-> {os.readlink(path)}"
             else:
-                found[key] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+                found[key] = "folder" if path.is_dir() else _digest_of_file(path)
     return found
+
+
+def _digest_of_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if os.access(path, os.R_OK) else "unreadable"

@@ -313,9 +313,9 @@ def apply(case: Case, folder: Path) -> None:
     """Do to the files of a folder what a case says."""
     for name, how, what in case.changes:
         path = folder / name
-        if not path.parent.is_dir():
+        if not (path.parent.is_dir() and os.access(path.parent, os.R_OK | os.X_OK)):
             continue  # an earlier change has made it something else
-        old = path.read_bytes() if path.is_file() else b""
+        old = path.read_bytes() if path.is_file() and os.access(path, os.R_OK) else b""
         match how:
             case "cut":
                 _write(path, old[: int(len(old) * what)])
@@ -347,9 +347,20 @@ def apply(case: Case, folder: Path) -> None:
 
 def _away(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        removed(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def removed(folder: Path) -> None:
+    """Take away a folder, and what a case made unreadable in it."""
+    if folder.exists():
+        folder.chmod(0o700)
+        for above, folders, _ in os.walk(folder):
+            for path in (Path(above) / name for name in folders):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+        shutil.rmtree(folder)
 
 
 def _write(path: Path, content: bytes) -> None:

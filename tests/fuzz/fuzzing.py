@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import fuzz_workspace
-from fuzz_cases import Case, apply
+from fuzz_cases import Case, apply, removed
 from fuzz_process import Commands, Ended
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # pytest has it there already, the command has not
@@ -42,13 +42,13 @@ class Fuzzing:
 
     def __exit__(self, *_: object) -> None:
         self.commands.__exit__()
-        shutil.rmtree(self.folder)
+        removed(self.folder)
 
     def faults(self, case: Case) -> list[str]:
         """Try a case; what did not hold, each with the words of the command."""
         work = self.folder / "work"
         for leftover in (work, self.folder / "work.tmp"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            removed(leftover)
         shutil.copytree(self.folder / "original", work, symlinks=True)
         apply(case, work)
         before = digest(work)
