@@ -107,6 +107,7 @@ def test_a_librarys_function_gives_the_same_through_lyceum(benchmarks, tmp_path,
     others = benchmarks("others")
     program = "def longer(completions, **columns):\n    return [len(completion) > 9 for completion in completions]\n"
     (tmp_path / "theirs.py").write_text(program)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)  # of another test in this process
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(others.FUNCTIONS, "theirs", [("theirs:longer", {})])
     monkeypatch.setattr(sys, "argv", ["others.py", "--library", "theirs", "--out", str(tmp_path / "found.json")])

@@ -10,10 +10,10 @@ from lyceum.credit.base import KLInReward, whiten
 from lyceum.credit.by_part import ByPart
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.credit.leave_one_out import LeaveOneOut
-from lyceum.credit.prime import Prime
 from lyceum.credit.reinforce import Reinforce
 from lyceum.credit.shares import row_shares, token_shares
 from lyceum.objective.ppo_clip import PPOClip
+from lyceum.papers.prime.credit_prime import Prime
 from lyceum.reward.format import Format
 from lyceum.reward.task import TaskReward
 from lyceum.stages.method import Method

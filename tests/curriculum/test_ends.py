@@ -6,14 +6,14 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.core.component import kinds
 from lyceum.core.needs import able
-from lyceum.curriculum.angles import Angles
-from lyceum.curriculum.difficulty_weight import DifficultyWeight
 from lyceum.curriculum.entropy import ByEntropy
 from lyceum.curriculum.hard_filter import HardFilter
-from lyceum.curriculum.phases import Phases
-from lyceum.curriculum.posterior import PosteriorDraws
 from lyceum.curriculum.shrinking_budget import ShrinkingBudget
 from lyceum.curriculum.uniform import Uniform
+from lyceum.papers.cures.curriculum_posterior import PosteriorDraws
+from lyceum.papers.gain_rl.curriculum_angles import Angles
+from lyceum.papers.pcurl.curriculum_difficulty_weight import DifficultyWeight
+from lyceum.papers.qwenlong_l1.curriculum_phases import Phases
 
 MODEL = plain_model()
 

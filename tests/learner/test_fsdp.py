@@ -15,11 +15,11 @@ from lyceum.learner.fsdp import FsdpConfig, processes, rounds
 from lyceum.learner.local import LocalConfig
 from lyceum.models.frozen import TeacherSettings
 from lyceum.objective.dpo import DPO
-from lyceum.objective.gkd import GKD
 from lyceum.objective.kl import KLPenalty
-from lyceum.objective.pacs import PACS
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.sft import SFT
+from lyceum.papers.gkd.objective_gkd import GKD
+from lyceum.papers.pacs.objective_pacs import PACS
 from lyceum.run.codec import decode, encode
 from lyceum.utils.errors import Diverged
 

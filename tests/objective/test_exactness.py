@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lyceum.core.component import kinds
 from lyceum.objective.base import Terms
-from lyceum.objective.cispo import clipped_weight_loss
+from lyceum.papers.cispo.objective_cispo import clipped_weight_loss
 
 EVERYTHING = {
     "kl": {"coefficient": 0.3, "estimator": "k3"},

@@ -15,8 +15,8 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Observation, Origin, Sampling, Task
 from lyceum.credit.gae import GAE
+from lyceum.papers.pcurl.reward_dynamic_length import DynamicLength
 from lyceum.reward.choice import Choice
-from lyceum.reward.dynamic_length import DynamicLength
 from lyceum.reward.exact import Exact
 from lyceum.reward.extract import Extract, vote
 from lyceum.reward.format import Format

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
+from lyceum.papers.ppr.reward_renorm import ReNorm, renormed
 from lyceum.reward.base import combine
 from lyceum.reward.principles import Principles
-from lyceum.reward.renorm import ReNorm, renormed
 
 ASK = {"ask": "{principle}?", "words": ("y", "n")}
 

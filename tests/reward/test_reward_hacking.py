@@ -6,12 +6,12 @@ import pytest
 from judges import JudgeContext
 from leaves import Source, grades, leaf, outcomes, task
 
+from lyceum.papers.open_rs.reward_length_cosine import LengthCosine
 from lyceum.reward.base import combine
 from lyceum.reward.choice import Choice
 from lyceum.reward.exact import Exact
 from lyceum.reward.format import Format
 from lyceum.reward.judge import JudgeReward
-from lyceum.reward.length_cosine import LengthCosine
 from lyceum.reward.math import checker
 from lyceum.reward.number import Number
 from lyceum.reward.overlong import Overlong

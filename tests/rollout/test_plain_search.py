@@ -17,7 +17,7 @@ from scripted_context import END, ScriptedContext
 from lyceum.core.forest import build_forest
 from lyceum.core.steps import Steps
 from lyceum.core.types import Grade, Sampling
-from lyceum.credit.node_value import NodeValue
+from lyceum.papers.deepsearch.credit_node_value import NodeValue
 from lyceum.rollout.mcts import MCTS
 
 POLICIES = 300

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from lyceum.core.solution import Solution, ladder_of, levels_of, written_solution
 from lyceum.core.sources import source_of, sources_of
 from lyceum.core.types import Hint, Task
-from lyceum.guidance.rubric_scaffold import RubricScaffold, rubric_hint
+from lyceum.papers.ruscarl.guidance_rubric_scaffold import RubricScaffold, rubric_hint
 from lyceum.tasks.chain import Chain, make_task
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic

@@ -254,22 +254,17 @@ class Besides:
 
 
 BESIDES = {
-    "absolute-zero": Besides("tasks"),
     "bfs-prover": Besides("stages"),
-    "cispo": Besides("objective"),
     "dapo": Besides("objective"),
     "dpo": Besides("objective"),
     "dr-grpo": Besides("objective", "code", "sail-sg/understand-r1-zero"),
     "expert-iteration": Besides("stages"),
-    "gkd": Besides("objective"),
     "grpo": Besides("objective"),
     "gspo": Besides("objective"),
     "ipo": Besides("objective"),
-    "kto": Besides("objective"),
     "luffy": Besides("guidance", "code", "ElliottYan/LUFFY"),
     "orpo": Besides("objective"),
     "ppo": Besides("objective"),
-    "prime": Besides("reward", "code", "PRIME-RL/PRIME"),
     "reinforce-plus-plus": Besides("objective", "code", "OpenRLHF/OpenRLHF"),
     "rloo": Besides("objective"),
     "treerl": Besides("rollout", "code", "THUDM/TreeRL"),

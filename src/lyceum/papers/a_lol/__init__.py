@@ -1,0 +1,1 @@
+"""Improving Language Models with Advantage-based Offline Policy Gradients, arXiv:2305.14718."""

@@ -1,0 +1,19 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "acre": Proof(
+        [f"reward/part/answer-consistency/{name}" for name in ("asked", "consistent", "second_right")],
+        {
+            "reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades",
+            "reward=task": "generation",
+        },
+        # The fewest steps of fine-tuning after which the model answers at all.
+        [
+            *stages(1, 19, 2),
+            *("stages.1.tasks_per_step=16", "stages.1.learner.lr=1e-3", "stages.1.learner.warmup_steps=1"),
+            "stages.2.rollout.samples=4",
+        ],
+    ),
+}

@@ -1,0 +1,1 @@
+"""Agentic Entropy-Balanced Policy Optimization, arXiv:2510.14545."""

@@ -1,0 +1,1 @@
+"""AMFT: Aligning LLM Reasoners by Meta-Learning the Optimal Imitation-Exploration Balance, arXiv:2508.06944."""

@@ -1,0 +1,1 @@
+"""Behavior Alignment via Reward Function Optimization, arXiv:2310.19007."""

@@ -1,0 +1,1 @@
+"""Dataset Reset Policy Optimization for RLHF, arXiv:2404.08495."""

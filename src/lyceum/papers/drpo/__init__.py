@@ -1,0 +1,1 @@
+"""DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization, arXiv:2510.04474."""

@@ -1,0 +1,18 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "eva": Proof(
+        [
+            *("guidance/evolve-prompts/prompts/evolved", "guidance/evolve-prompts/pool/informative"),
+            *("guidance/evolve-prompts/spread/parents", "pairs"),
+        ],
+        {"guidance.0.share=0": "generation", "guidance.0.by=uniform": "generation"},
+        [*stages(1, 3, tasks=8), "tasks.levels=[3, 4, 5]", "model={beside}/model"],
+        beside=[
+            *("stages.0.steps=30", "stages.0.tasks_per_step=24", "stages.0.tasks.parts.0.tasks.levels=[3, 4, 5]"),
+            *("stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"),
+        ],
+    ),
+}

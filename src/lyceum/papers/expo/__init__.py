@@ -1,0 +1,1 @@
+"""ExPO: Unlocking Hard Reasoning with Self-Explanation-Guided Reinforcement Learning, arXiv:2507.02834."""

@@ -1,0 +1,1 @@
+"""KTO: Model Alignment as Prospect Theoretic Optimization, arXiv:2402.01306."""

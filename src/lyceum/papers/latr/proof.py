@@ -1,0 +1,10 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof
+
+PROOFS = {
+    "latr": Proof(
+        ["rollout/look_ahead/opened", "rollout/look_ahead/dropped", "kl/reference"],
+        {"rollout.shares=[[0.0, 0.0]]": "generation", "objective.kl.coefficient=0": "weights"},
+    ),
+}

@@ -1,0 +1,1 @@
+"""Mirror Descent Policy Optimization, arXiv:2005.09814."""

@@ -1,0 +1,30 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import LEARNS, Proof, stages
+
+SHORTEST = "tasks.parts.1.tasks.tasks.levels=[3]"
+"""Solutions of two steps before the last, which are soon learnt."""
+
+PROOFS = {
+    "mr-rlvr": Proof(
+        ["reward/part/task/reordered", LEARNS],
+        {
+            "stages.1.curriculum.only=[chain]": "draw",
+            ("tasks.parts.1.tasks.reorder_share=0", "stages.1.curriculum.only=[masked]"): "draw",
+        },
+        [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],
+        beside=[
+            *("stages.0.steps=20", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
+            *(f"stages.0.{SHORTEST}", "stages.0.learner.lr=1e-3", "checkpoint_every=100"),
+            *(f"stages.{i}.{size}=1" for i in (1, 2) for size in ("steps", "tasks_per_step")),
+        ],
+        # A chain's step in the head takes more fine-tuning than an order of two.
+        late={"reward/part/task/masked": "stages.1.curriculum.only=[reordered]"},
+        longer=[
+            *stages(120, 2, 1),
+            "stages.0.tasks_per_step=32",
+            "stages.1.tasks_per_step=32",
+            "checkpoint_every=1000",
+        ],
+    ),
+}

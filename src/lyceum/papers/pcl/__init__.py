@@ -1,0 +1,1 @@
+"""Prompt Curriculum Learning for Efficient LLM Post-Training, arXiv:2510.01135."""

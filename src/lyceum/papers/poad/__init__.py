@@ -1,0 +1,1 @@
+"""Reinforcing Language Agents via Policy Optimization with Action Decomposition, arXiv:2405.15821."""

@@ -1,0 +1,1 @@
+"""Process Reinforcement through Implicit Rewards (PRIME), arXiv:2502.01456."""

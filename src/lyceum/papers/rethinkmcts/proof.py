@@ -1,0 +1,12 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import ONE_AT_A_TIME, WRITES_PROGRAMS, Proof, stages
+
+PROOFS = {
+    "rethinkmcts": Proof(
+        ["rollout/rethink-mcts/programs", "rollout/rethink-mcts/rethought"],
+        {"rollout.rethinks=0": "generation"},  # programs that pass, and evaluations: tests/papers/test_rethinkmcts.py
+        [*stages(1, 2, tasks=1), "stages.1.rollout.iterations=2", *ONE_AT_A_TIME, "model={beside}/model"],
+        beside=[*WRITES_PROGRAMS, "stages.1.steps=1", "stages.1.tasks_per_step=1", *ONE_AT_A_TIME],
+    ),
+}

@@ -1,0 +1,1 @@
+"""RLP: Reinforcement as a Pretraining Objective, arXiv:2510.01265."""

@@ -1,0 +1,1 @@
+"""Reinforcement Mid-Training, arXiv:2509.24375."""

@@ -1,0 +1,1 @@
+"""Single-stream Policy Optimization, arXiv:2509.13232."""

@@ -1,0 +1,1 @@
+"""SSRL: Self-Search Reinforcement Learning, arXiv:2508.10874."""

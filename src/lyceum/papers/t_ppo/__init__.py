@@ -1,0 +1,1 @@
+"""Truncated Proximal Policy Optimization, arXiv:2506.15050."""

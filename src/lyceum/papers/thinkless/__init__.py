@@ -1,0 +1,1 @@
+"""Thinkless: LLM Learns When to Think, arXiv:2505.13379."""

@@ -1,0 +1,1 @@
+"""Rewarding the Unlikely: Lifting GRPO Beyond Distribution Sharpening, arXiv:2506.02355."""
