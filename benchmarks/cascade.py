@@ -138,7 +138,7 @@ def recipe(suite: Suite, arm: str, seed: int, tokens: int, folder: Path, name: s
 
 def trained(on: str, suite: Suite, budgets: Mapping[str, int], args: Any, table_name: str) -> dict[str, list[Any]]:
     """Train what is missing, ``jobs`` runs at a time; the runs of each arm by seed."""
-    from lyceum.comparison.run import folder_of, is_finished
+    from lyceum.analysis.comparison.run import folder_of, is_finished
     from lyceum.run.reader import read_run_folder
 
     folder = HERE if on == "chain" else HERE / on

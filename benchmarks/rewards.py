@@ -407,7 +407,7 @@ def one_run(recipe: str, keys: Sequence[str], folder: Path, seed: int, threads: 
     """
     import torch
 
-    from lyceum.comparison.run import is_finished, refuse_other_runs
+    from lyceum.analysis.comparison.run import is_finished, refuse_other_runs
     from lyceum.recipe.schema import load_recipe, parse
     from lyceum.training.train import train
     from lyceum.utils.progress import using

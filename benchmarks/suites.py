@@ -38,7 +38,7 @@ class Suite:
 
 
 def planned(suite: Suite, args: Any, here: Path) -> Any:
-    from lyceum.comparison.run import plan
+    from lyceum.analysis.comparison.run import plan
 
     return plan(
         [f"{recipe}@{label}" for label, recipe, _ in suite.arms],
@@ -63,8 +63,8 @@ def first_folder(suite: Suite, args: Any, here: Path, label: str) -> Path:
 
 def run_suite(suite: Suite, args: Any, here: Path) -> dict[str, Any]:
     """Train what is missing, ``jobs`` runs at a time, and compare."""
-    from lyceum.comparison.compare import compare
-    from lyceum.comparison.run import is_finished
+    from lyceum.analysis.comparison.result import compare
+    from lyceum.analysis.comparison.run import is_finished
 
     plan = planned(suite, args, here)
     missing = [recipe for recipe in plan.recipes if not is_finished(recipe)]

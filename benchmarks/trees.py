@@ -269,8 +269,8 @@ def strategies(folder: Path, tasks: int, seeds: int, result: dict[str, Any]) -> 
     """Every kind of rollout on the same tasks of the ladder, as its recipe has it where there is one."""
     from lyceum.models.load import ModelSettings, load_policy
     from lyceum.recipe.schema import load_recipe
-    from lyceum.stages.online import Online
     from lyceum.tasks.chain import Chain
+    from lyceum.training.stages.online import Online
     from lyceum.utils.errors import RecipeError
 
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))

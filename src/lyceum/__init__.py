@@ -9,6 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lyceum.analysis.boundary.result import Boundary
+    from lyceum.analysis.comparison.result import Comparison
+    from lyceum.analysis.doctor.run import Report
+    from lyceum.analysis.sparsity import Sparsity
+    from lyceum.analysis.test_time.result import SearchResult
     from lyceum.api import (
         boundary,
         compare,
@@ -24,15 +29,10 @@ if TYPE_CHECKING:
         train,
     )
     from lyceum.api.trained import Trained
-    from lyceum.comparison.boundary import Boundary
-    from lyceum.comparison.compare import Comparison
-    from lyceum.comparison.sparsity import Sparsity
-    from lyceum.diagnosis.run import Report
     from lyceum.evaluation.grade import Graded
     from lyceum.evaluation.measure import Accuracy, Unwritten
     from lyceum.models.policy import Policy
     from lyceum.recipe.schema import Recipe, load_recipe
-    from lyceum.test_time.result import SearchResult
     from lyceum.training.replay import Replayed
     from lyceum.utils.errors import (
         Diverged,
@@ -81,8 +81,8 @@ __all__ = [
 
 _PLACES = {
     "Accuracy": "lyceum.evaluation.measure",
-    "Boundary": "lyceum.comparison.boundary",
-    "Comparison": "lyceum.comparison.compare",
+    "Boundary": "lyceum.analysis.boundary.result",
+    "Comparison": "lyceum.analysis.comparison.result",
     "Diverged": "lyceum.utils.errors",
     "Graded": "lyceum.evaluation.grade",
     "Interrupted": "lyceum.utils.errors",
@@ -93,10 +93,10 @@ _PLACES = {
     "Recipe": "lyceum.recipe.schema",
     "RecipeError": "lyceum.utils.errors",
     "Replayed": "lyceum.training.replay",
-    "Report": "lyceum.diagnosis.run",
+    "Report": "lyceum.analysis.doctor.run",
     "RunError": "lyceum.utils.errors",
-    "SearchResult": "lyceum.test_time.result",
-    "Sparsity": "lyceum.comparison.sparsity",
+    "SearchResult": "lyceum.analysis.test_time.result",
+    "Sparsity": "lyceum.analysis.sparsity",
     "Trained": "lyceum.api.trained",
     "Unwritten": "lyceum.evaluation.measure",
     "load_recipe": "lyceum.recipe.schema",

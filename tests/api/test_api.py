@@ -159,7 +159,7 @@ def test_recipes_compare_from_python(tmp_path):
 
 
 def test_a_comparison_has_the_same_evaluation_and_budget():
-    from lyceum.comparison.run import labels_of, plan, split_own
+    from lyceum.analysis.comparison.run import labels_of, plan, split_own
 
     assert labels_of(["grpo", "grpo@wide", "dir/mine.yaml", "grpo"]) == {
         "grpo": "grpo",

@@ -14,15 +14,15 @@ import pyarrow.parquet as parquet
 import pytest
 
 import lyceum
-from lyceum.comparison.boundary import Against, Boundary
-from lyceum.comparison.compare import AccuracyDifference, Comparison, RecipeResult
-from lyceum.comparison.sparsity import Share, Sparsity
+from lyceum.analysis.boundary.result import Against, Boundary
+from lyceum.analysis.comparison.result import AccuracyDifference, Comparison, RecipeResult
+from lyceum.analysis.sparsity import Share, Sparsity
+from lyceum.analysis.test_time.result import SearchResult
 from lyceum.core.types import Grade
 from lyceum.evaluation.grade import Graded
 from lyceum.evaluation.intervals import Interval
 from lyceum.evaluation.measure import Accuracy
 from lyceum.run.rollout_table import SCHEMA
-from lyceum.test_time.result import SearchResult
 from lyceum.utils.errors import NothingLearnt, RecipeError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress, using

@@ -83,7 +83,7 @@ def test_help_says_what_is_checked_and_how_to_limit_it(capsys):
     ],
 )
 def test_what_cannot_work_is_said_before_a_model_loads(argv, said, capsys, monkeypatch):
-    monkeypatch.setattr("lyceum.diagnosis.run.load_policy", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("lyceum.analysis.doctor.run.load_policy", lambda *_: pytest.fail("a model was loaded"))
     assert main(["doctor", *argv]) == 2
     out, err = capsys.readouterr()
     assert said in " ".join((out + err).split())

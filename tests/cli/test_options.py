@@ -8,11 +8,11 @@ import inspect
 import pytest
 
 import lyceum.api
+from lyceum.analysis.hints.write import write_hints
 from lyceum.cli.options import arguments
-from lyceum.hints.write import write_hints
 
 OF_API = ("train", "evaluate", "grade", "search", "compare", "replay", "boundary", "sparsity", "doctor", "push")
-FUNCTIONS = (*(f"lyceum.api:{name}" for name in OF_API), "lyceum.hints.write:write_hints")
+FUNCTIONS = (*(f"lyceum.api:{name}" for name in OF_API), "lyceum.analysis.hints.write:write_hints")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -17,9 +17,9 @@ from lyceum.cli import main
 from lyceum.learner.local import LocalLearner, clip_gradients, learning_rate
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.run import checkpoint
-from lyceum.stages.method import Method
 from lyceum.training import replay as replaying
 from lyceum.training.replay import Replay
+from lyceum.training.stages.method import Method
 from lyceum.utils.errors import RecipeError
 
 TINY = [

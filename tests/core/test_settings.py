@@ -14,7 +14,7 @@ from lyceum.core.steps import Steps
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.beam import Beam
 from lyceum.rollout.flat import Flat
-from lyceum.stages.online import Online
+from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood
 from lyceum.value.model import PathModel

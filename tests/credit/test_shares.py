@@ -16,7 +16,7 @@ from lyceum.objective.ppo_clip import PPOClip
 from lyceum.papers.prime.credit_prime import Prime
 from lyceum.reward.format import Format
 from lyceum.reward.task import TaskReward
-from lyceum.stages.method import Method
+from lyceum.training.stages.method import Method
 
 ALL = torch.ones(1, 4, dtype=torch.bool)
 GROUP = torch.tensor([0, 0, 0, 2, 2])
@@ -140,7 +140,7 @@ def test_a_kl_cost_is_a_source(forest_of):
 
 def test_of_one_source_nothing_is_computed(forest_of, monkeypatch):
     for name in ("row_shares", "terms"):
-        monkeypatch.setattr(f"lyceum.stages.method.{name}", None)
+        monkeypatch.setattr(f"lyceum.training.stages.method.{name}", None)
     forest = forest_of([(1.0, 2), (0.0, 2)])
     credit = GroupRelative().build()
     found = replace(method(GroupRelative(), TaskReward()), credit=lambda forest: credit(forest)).credited(forest)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.types import Request, Sampling
 from lyceum.engine._draw import draw, entropies, likeliest
+from lyceum.engine.constraint.json_schema import JsonSchemaConstraint
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.engine.vllm import VllmConfig
 from lyceum.papers.hapo._entropy import EntropyRange

@@ -17,8 +17,8 @@ from lyceum.guidance.base import (
     start_with,
 )
 from lyceum.guidance.search_where_hard import SearchNote
-from lyceum.stages.online import Online
 from lyceum.tasks.base import HintsLeak
+from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from tiny_models import plain_model, policy_like
 
-from lyceum.constraint.json_schema import JsonSchemaConstraint
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Request, Sampling, Task
+from lyceum.engine.constraint.json_schema import JsonSchemaConstraint
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner._forward import allowed_bits, row_outputs
 from lyceum.models import policy as policy_module

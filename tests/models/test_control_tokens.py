@@ -12,8 +12,8 @@ from transformers import AddedToken
 from lyceum.models.control_tokens import ControlTokens, broken
 from lyceum.models.renderer import Renderer
 from lyceum.models.scratch import character_tokenizer
-from lyceum.scorer._endpoint import Endpoint, EndpointSettings
-from lyceum.scorer.judging import Question
+from lyceum.reward.scorer._endpoint import Endpoint, EndpointSettings
+from lyceum.reward.scorer.judging import Question
 from lyceum.utils.aio import run_async
 
 # Ends its own turn, answers for its judge, and opens a turn for whatever comes after it.

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lyceum.comparison.run import with_budget
+from lyceum.analysis.comparison.run import with_budget
 from lyceum.papers.relift.stages_interleaved import FineTuner
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.training.train import check, train

@@ -9,7 +9,7 @@ from lyceum.core.forest import build_forest
 from lyceum.core.types import Grade, Hint
 from lyceum.credit.group import group_relative
 from lyceum.papers.scaf_grpo.guidance_scaffold import Scaffold
-from lyceum.stages.online import Online
+from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 
 LADDER = [

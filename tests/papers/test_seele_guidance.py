@@ -10,7 +10,7 @@ from lyceum.core.forest import build_forest
 from lyceum.core.types import Grade
 from lyceum.papers.seele._item_response import Curve
 from lyceum.papers.seele.guidance_seele import Seele, split
-from lyceum.stages.online import Online
+from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 
 STEPS = [f"step{i}" for i in range(1, 9)]

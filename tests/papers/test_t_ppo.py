@@ -1,10 +1,10 @@
 import torch
 
-from lyceum.buffer.own import Own
 from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Batch, Continuation, Grade, Origin, Task
+from lyceum.data.buffer.own import Own
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.papers.t_ppo.credit_egae import EGAE, newest_tokens, window
 

@@ -13,7 +13,7 @@ from lyceum.core.types import Judgement
 from lyceum.models.scratch import build_scratch
 from lyceum.reward.base import combine
 from lyceum.reward.judge import JudgeReward, most_trusted, points_of
-from lyceum.scorer.judging import JudgeModel, Question, numbers_of, said
+from lyceum.reward.scorer.judging import JudgeModel, Question, numbers_of, said
 
 
 def outcomes(answer, *texts, **settings):

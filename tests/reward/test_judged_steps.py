@@ -13,7 +13,7 @@ from lyceum.core.types import Origin
 from lyceum.reward.base import combine
 from lyceum.reward.exact import Exact
 from lyceum.reward.judged_steps import JudgedSteps
-from lyceum.scorer.judging import JudgeModel
+from lyceum.reward.scorer.judging import JudgeModel
 
 STEP = {"by": "marker", "markers": (".",)}
 SURE = "one.two?.42"

@@ -10,7 +10,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import each
 from lyceum.reward.model import ModelReward, spans, turns
 from lyceum.reward.task import TaskReward
-from lyceum.stages.reward_model import RewardModel
+from lyceum.training.stages.reward_model import RewardModel
 from lyceum.utils.errors import RecipeError
 
 

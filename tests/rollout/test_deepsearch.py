@@ -7,7 +7,7 @@ import pytest
 
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
-from lyceum.view.token_tree import token_tree
+from lyceum.training.view.token_tree import token_tree
 
 TINY = ["steps=2", "tasks_per_step=2", "tasks.levels=[6]", "evaluate.n=0", "rollouts_every=1"]
 SHORT = ["rollout.trajectories=4", "rollout.width=2"]

@@ -8,7 +8,7 @@ from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.rollout.flat import Flat
 from lyceum.run.trees import dump_groups, load_groups
 from lyceum.runtime.in_process import InProcess
-from lyceum.stages.online import Online
+from lyceum.training.stages.online import Online
 from lyceum.utils.aio import run_async
 
 POLICY = policy_like(plain_model())

@@ -13,8 +13,8 @@ import lyceum
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.folder import Run
-from lyceum.stages.session import Session
 from lyceum.tasks.chain import Chain
+from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.progress import Progress
 

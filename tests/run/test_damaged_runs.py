@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from folder_digest import digest
 
+from lyceum.analysis.comparison.result import compare
 from lyceum.cli import main
-from lyceum.comparison.compare import compare
 from lyceum.recipe.schema import parse
 from lyceum.run import checkpoint
 from lyceum.run.folder import Run

@@ -10,9 +10,9 @@ from lyceum.core.sources import fitted, left_out, prompt_hashes, without
 from lyceum.core.types import LeftOut, Task
 from lyceum.models.load import load_tokenizer
 from lyceum.recipe.schema import load_recipe
-from lyceum.stages.sft import SupervisedStage
 from lyceum.tasks.dataset import Dataset
 from lyceum.tasks.mixture import Mixture
+from lyceum.training.stages.sft import SupervisedStage
 from lyceum.training.train import check
 from lyceum.utils.errors import RecipeError
 

@@ -159,7 +159,7 @@ def test_nothing_is_written_as_json_but_finite_numbers():
     assert set(found) == {
         "api/rows.py",
         "reward/user_code.py",
-        "constraint/json_schema.py",
+        "engine/constraint/json_schema.py",
         "environment/tools.py",
         "reward/json_schema.py",
         "run/codec.py",

@@ -20,19 +20,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lyceum.analysis.boundary.plan import BoundaryPlan
+from lyceum.analysis.boundary.result import Boundary
+from lyceum.analysis.comparison import run as comparing
+from lyceum.analysis.comparison.result import Comparison
+from lyceum.analysis.doctor.request import DoctorRequest
+from lyceum.analysis.doctor.run import Report, examine
+from lyceum.analysis.sparsity import Sparsity, SparsityPlan
+from lyceum.analysis.test_time.plan import SearchPlan
+from lyceum.analysis.test_time.result import SearchResult
 from lyceum.api.arguments import checked
 from lyceum.api.loaded import as_policy, is_loaded, model_as_folder, policy_so_far
 from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_file, rows_kept
 from lyceum.api.trained import Trained, folder_of
-from lyceum.comparison import run as comparing
-from lyceum.comparison.boundary import Boundary
-from lyceum.comparison.boundary_plan import BoundaryPlan
-from lyceum.comparison.compare import Comparison
-from lyceum.comparison.sparsity import Sparsity, SparsityPlan
 from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import TasksSettings
-from lyceum.diagnosis.request import DoctorRequest
-from lyceum.diagnosis.run import Report, examine
 from lyceum.evaluation.grade import Graded, Grading, Line
 from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
@@ -41,8 +43,6 @@ from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.run.push import push as upload
-from lyceum.test_time.plan import SearchPlan
-from lyceum.test_time.result import SearchResult
 from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
 from lyceum.training.train import train as run_recipe
@@ -282,7 +282,7 @@ def search(
         strategies: ``greedy``, ``best-of-n``, ``majority``, ``filtered-majority``, ``weighted-majority``, ``beam``,
             ``dvts``, ``mcts``, ``best-first``, ``value-mcts``, or ``all``; or any rollout and a choice, as a mapping
             (``{"rollout": {"kind": "mcts", "width": 2}, "choose": "best"}``) or a
-            ``lyceum.test_time.strategy.Strategy``.
+            ``lyceum.analysis.test_time.strategy.Strategy``.
         sizes: numbers of trajectories per task.
         value: value model that ranks trajectories and steps: a kind (likelihood: the model's own), the folder of a
             trained value or process model, or none. In Python also settings.

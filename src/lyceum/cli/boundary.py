@@ -37,7 +37,7 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.comparison.boundary_show import lines, tables
+        from lyceum.analysis.boundary.show import lines, tables
 
         models = [word for word in words if "=" not in word]
         keys = [word for word in words if "=" in word]

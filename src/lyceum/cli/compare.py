@@ -35,8 +35,8 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.comparison.run import plan, split_own
-        from lyceum.comparison.show import cost_table, levels_table, table
+        from lyceum.analysis.comparison.run import plan, split_own
+        from lyceum.analysis.comparison.show import cost_table, levels_table, table
         from lyceum.utils.errors import Interrupted
 
         recipes, shared, own = split_own(words)

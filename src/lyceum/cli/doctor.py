@@ -14,7 +14,7 @@ from lyceum.cli.outcome import FAILED, Failure
 from lyceum.cli.output import printing
 
 if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
-    from lyceum.diagnosis.result import CheckResult
+    from lyceum.analysis.doctor.result import CheckResult
 
 STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
 

@@ -12,7 +12,7 @@ from lyceum.cli.output import printing
 
 
 @takes(
-    "lyceum.hints.write:write_hints",
+    "lyceum.analysis.hints.write:write_hints",
     "output model endpoint tiers items n concurrency timeout_seconds retries temperature max_tokens",
 )
 def command(
@@ -38,7 +38,7 @@ def command(
     where it was stopped, and retries what failed. Exit code 1 if no task got hints.
     """
     with printing(as_json) as out:
-        from lyceum.hints.write import write_hints
+        from lyceum.analysis.hints.write import write_hints
 
         found = write_hints(tasks, keys or [], progress=out.progress, **how)
         lines = [

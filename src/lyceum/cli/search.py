@@ -46,7 +46,7 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.test_time.show import equal_table, levels_table, table
+        from lyceum.analysis.test_time.show import equal_table, levels_table, table
         from lyceum.utils.errors import Interrupted
 
         try:

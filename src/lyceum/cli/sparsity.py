@@ -13,7 +13,7 @@ from lyceum.cli.output import printing
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lyceum.comparison.sparsity import Share, Sparsity
+    from lyceum.analysis.sparsity import Share, Sparsity
 
 
 @takes("lyceum.api:sparsity", "atol rank output")

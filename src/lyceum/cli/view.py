@@ -19,8 +19,8 @@ def command(
 ) -> None:
     """Write a run's report.html again and print its path."""
     from lyceum.run.folder import recover
+    from lyceum.training.view.report import write_report
     from lyceum.utils.errors import RecipeError
-    from lyceum.view.report import write_report
 
     with printing(as_json) as output:
         recover(run)

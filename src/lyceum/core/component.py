@@ -305,8 +305,8 @@ def kinds(slot: str) -> dict[str, type[Component]]:
 
 
 def _import_package(slot: str) -> None:
-    package = importlib.import_module(f"lyceum.{slot}")
-    for module in pkgutil.iter_modules(package.__path__, f"lyceum.{slot}."):
+    package = importlib.import_module(f"lyceum.{paper_folders.SLOTS[slot]}")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
 
@@ -337,7 +337,7 @@ def _shipped(slot: str, kind: str) -> type[Component] | None:
 
 def _named_after(slot: str, kind: str, folders: Callable[[], Iterable[PaperFolder]]) -> type[Component] | None:
     """The component in the file that its kind is named after."""
-    module = f"lyceum.{slot}.{kind.replace('-', '_')}"
+    module = f"lyceum.{paper_folders.SLOTS[slot]}.{kind.replace('-', '_')}"
     if importlib.util.find_spec(module) is not None:
         importlib.import_module(module)
     elif (folder := next((each for each in folders() if (slot, kind) in each.components), None)) is not None:

@@ -25,11 +25,26 @@ from lyceum.core.own_code import load_module
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.paths import local_path
 
-SLOTS = (
-    *("tasks", "reward", "scorer", "stages", "curriculum", "guidance", "rollout"),
-    *("environment", "constraint", "value", "traces", "data", "buffer", "credit", "objective", "learner", "engine"),
-)
-"""Slots of a recipe and of its stages, each of which is a folder of lyceum too."""
+SLOTS: Mapping[str, str] = {
+    "tasks": "tasks",
+    "reward": "reward",
+    "scorer": "reward.scorer",
+    "stages": "training.stages",
+    "curriculum": "curriculum",
+    "guidance": "guidance",
+    "rollout": "rollout",
+    "environment": "environment",
+    "constraint": "engine.constraint",
+    "value": "value",
+    "traces": "data.traces",
+    "data": "data",
+    "buffer": "data.buffer",
+    "credit": "credit",
+    "objective": "objective",
+    "learner": "learner",
+    "engine": "engine",
+}
+"""Slots of a recipe and of its stages -> the package of lyceum that has its components."""
 
 Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -206,9 +221,10 @@ def _refuse_taken(folders: Iterable[PaperFolder]) -> None:
         named = [*folder.components.items(), *((("recipe", name), file) for name, file in folder.recipes.items())]
         for (slot, kind), file in named:
             taken = of.setdefault((slot, kind), file)
-            in_slot = _SHIPPED.parent / slot / f"{kind.replace('-', '_')}.py"
             if slot == "recipe":
                 in_slot = _SHIPPED.parent / "recipes" / f"{kind}.yaml"
+            else:
+                in_slot = _SHIPPED.parent.joinpath(*SLOTS[slot].split("."), f"{kind.replace('-', '_')}.py")
             taken = in_slot if in_slot.is_file() else taken
             if taken != file:
                 what = f"{slot} {kind!r}" if slot == "recipe" else f"{slot} kind {kind!r}"

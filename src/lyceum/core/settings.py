@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
     from lyceum.models.policy import Policy
-    from lyceum.stages.session import Session
+    from lyceum.training.stages.session import Session
 
 
 Precision = Literal["float32", "bfloat16", "float16"]

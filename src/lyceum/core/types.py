@@ -950,8 +950,8 @@ class Reasoned(NamedTuple):
 
 
 class Scorer(Stateful, Protocol):
-    """How good a reasoning is by one dimension, without the reference answer. ``lyceum.scorer.base.BaseScorer`` is a
-    base class."""
+    """How good a reasoning is by one dimension, without the reference answer; ``lyceum.reward.scorer.base.BaseScorer``
+    is a base class."""
 
     async def __call__(self, task: Task, reasonings: Sequence[Reasoned], context: GradingContext) -> list[Grade]:
         """One grade per trajectory of a task, in order: the score as its outcome, or why there is none."""

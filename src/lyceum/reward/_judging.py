@@ -12,7 +12,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import JudgedStep, State
 from lyceum.reward.base import BaseGrader
 from lyceum.reward.model import spans
-from lyceum.scorer.judging import Asker, JudgeModel
+from lyceum.reward.scorer.judging import Asker, JudgeModel
 
 
 class JudgingGrader(BaseGrader):

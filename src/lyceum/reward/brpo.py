@@ -12,7 +12,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, GradingContext, Message, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.scorer.judging import JudgeModel, Question
+from lyceum.reward.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 
 PRINCIPLES = (

@@ -14,7 +14,7 @@ from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
 from lyceum.reward.base import no_right_answer, right_answers
 from lyceum.reward.judge import points_of
-from lyceum.scorer.judging import JudgeModel, Question
+from lyceum.reward.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 

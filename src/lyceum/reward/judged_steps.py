@@ -14,7 +14,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader, cuts_any_text, numbered, segments
-from lyceum.scorer.judging import JudgeModel, Question, numbers_of
+from lyceum.reward.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 
 LABEL = "steps"

@@ -14,8 +14,8 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL, points_of
-from lyceum.scorer.base import question_of
-from lyceum.scorer.judging import said
+from lyceum.reward.scorer.base import question_of
+from lyceum.reward.scorer.judging import said
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import real
 

@@ -17,7 +17,7 @@ from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
 from lyceum.reward.base import each
 from lyceum.reward.criteria import Criterion, dimension_of, has_rule, is_met, rubric_of
-from lyceum.scorer.judging import JudgeModel, Question, numbers_of
+from lyceum.reward.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 

@@ -15,8 +15,8 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader, cuts_any_text, numbered, segments
-from lyceum.scorer.causal import filled
-from lyceum.scorer.judging import JudgeModel, Question
+from lyceum.reward.scorer.causal import filled
+from lyceum.reward.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 

@@ -21,8 +21,8 @@ from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL
 from lyceum.reward.judged_steps import LABEL as STEPS_LABEL
 from lyceum.reward.ranking import labels_of, ranks_as, read_points
+from lyceum.reward.scorer.judging import Question
 from lyceum.reward.segment_errors import LABEL as SEGMENTS_LABEL
-from lyceum.scorer.judging import Question
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, completion_text, draw, make_task, results_of, retried

@@ -19,8 +19,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
+from lyceum.reward.scorer.judging import Question
 from lyceum.reward.sql import Sql
-from lyceum.scorer.judging import Question
 from lyceum.tasks._split import check_index, check_levels, draw
 from lyceum.tasks.base import Source
 

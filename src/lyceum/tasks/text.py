@@ -16,7 +16,7 @@ from lyceum.core.component import PathText, of_kind, slot
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import Grader, Split, Task, TaskSource
 from lyceum.reward.base import combine
-from lyceum.scorer.base import question_of
+from lyceum.reward.scorer.base import question_of
 from lyceum.tasks._documents import Documents, read_documents
 from lyceum.tasks._split import check_index, kept_for_evaluation
 from lyceum.tasks.base import Source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lyceum.recipe.schema import Recipe
 from lyceum.run import checkpoint
-from lyceum.stages.online import Online
+from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:

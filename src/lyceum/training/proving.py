@@ -17,9 +17,9 @@ from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import latest, load
 from lyceum.run.digests import FOLDER, first_difference, read_digests
-from lyceum.stages.method import Method
-from lyceum.stages.offline import Offline
-from lyceum.stages.online import Online
+from lyceum.training.stages.method import Method
+from lyceum.training.stages.offline import Offline
+from lyceum.training.stages.online import Online
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted
 

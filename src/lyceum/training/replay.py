@@ -26,10 +26,10 @@ from lyceum.run import checkpoint
 from lyceum.run.folder import differences, recover
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe, read_run_folder
-from lyceum.stages.method import Method
-from lyceum.stages.models import learner_of, models_of
-from lyceum.stages.online import Online
 from lyceum.training._recorded import find_recorded
+from lyceum.training.stages.method import Method
+from lyceum.training.stages.models import learner_of, models_of
+from lyceum.training.stages.online import Online
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.html import table

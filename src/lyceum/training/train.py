@@ -33,12 +33,13 @@ from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.inputs import changed, checksums
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.trackers import require_login
-from lyceum.stages.method import Method
-from lyceum.stages.offline import Offline
-from lyceum.stages.online import Online
-from lyceum.stages.session import Session
-from lyceum.stages.sft import SupervisedStage
-from lyceum.stages.stopping import Until
+from lyceum.training.stages.method import Method
+from lyceum.training.stages.offline import Offline
+from lyceum.training.stages.online import Online
+from lyceum.training.stages.session import Session
+from lyceum.training.stages.sft import SupervisedStage
+from lyceum.training.stages.stopping import Until
+from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write, size
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
@@ -47,7 +48,6 @@ from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import to_json
 from lyceum.utils.progress import Progress
 from lyceum.utils.threads import chosen, computing_with
-from lyceum.view.model_card import model_card
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -95,7 +95,7 @@ def train(
         else:
             with computing_with(threads):
                 run_async(_train(recipe, run, source, held_out, interrupted, given))
-        from lyceum.view.report import write_report  # imports pyarrow, too slow for checking a recipe
+        from lyceum.training.view.report import write_report  # imports pyarrow, too slow for checking a recipe
 
         write_report(run.path)
     return run.path

@@ -18,8 +18,8 @@ from lyceum.core.group import Group
 from lyceum.core.settings import Composition
 from lyceum.core.types import StepMetrics
 from lyceum.credit.by_part import ByPart, PartCredit
-from lyceum.stages._auxiliary import Auxiliary
-from lyceum.stages.online import Online, OnlineRun
+from lyceum.training.stages._auxiliary import Auxiliary
+from lyceum.training.stages.online import Online, OnlineRun
 from lyceum.utils.lazy_imports import Tensor
 
 

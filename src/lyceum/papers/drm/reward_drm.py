@@ -14,7 +14,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, Reasoned, Scorer, State, Task, TaskSource
 from lyceum.reward.base import BaseGrader, add_up, ask_part, standardised
 from lyceum.reward.extract import Extract
-from lyceum.scorer.base import question_of
+from lyceum.reward.scorer.base import question_of
 
 Name = Literal["confidence", "relevance", "coherence"]
 

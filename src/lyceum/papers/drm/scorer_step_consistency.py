@@ -14,7 +14,7 @@ from lyceum.core.component import Seed, slot
 from lyceum.core.settings import ScorerSettings, TasksSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.types import Grade, GradingContext, Reasoned, Scorer, Task, TaskSource
-from lyceum.scorer.base import BaseScorer
+from lyceum.reward.scorer.base import BaseScorer
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 from lyceum.utils.numbers import mean

@@ -10,9 +10,9 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.scorer.causal import FROZEN, FROZEN_NEEDS, log_odds, probability
-from lyceum.scorer.judging import Question
-from lyceum.scorer.models import ScorerModel
+from lyceum.reward.scorer.causal import FROZEN, FROZEN_NEEDS, log_odds, probability
+from lyceum.reward.scorer.judging import Question
+from lyceum.reward.scorer.models import ScorerModel
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import mean
 

@@ -19,9 +19,9 @@ from lyceum.core.types import StepMetrics, Task, TaskSource, Trace
 from lyceum.guidance.base import failed
 from lyceum.models.demonstrations import demonstrated, demonstration_of, needed_demonstration
 from lyceum.runtime.in_process import InProcess
-from lyceum.stages._auxiliary import Auxiliary, Imitation
-from lyceum.stages.online import Online, OnlineRun
-from lyceum.stages.session import Session
+from lyceum.training.stages._auxiliary import Auxiliary, Imitation
+from lyceum.training.stages.online import Online, OnlineRun
+from lyceum.training.stages.session import Session
 
 
 class FineTuning(Component):

@@ -16,9 +16,9 @@ from lyceum.core.settings import Composition, LearnerSettings, ObjectiveSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import StepMetrics, Task
 from lyceum.models.demonstrations import add_demonstration
-from lyceum.stages._auxiliary import Auxiliary, Imitation
-from lyceum.stages.online import Online, OnlineRun
-from lyceum.stages.session import Session
+from lyceum.training.stages._auxiliary import Auxiliary, Imitation
+from lyceum.training.stages.online import Online, OnlineRun
+from lyceum.training.stages.session import Session
 
 
 class NextTokens(Component):

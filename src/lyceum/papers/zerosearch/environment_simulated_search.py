@@ -16,7 +16,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Sampling, Task
 from lyceum.environment._notation import AnswerSoFar, Notation
 from lyceum.reward.base import right_answers
-from lyceum.scorer.base import question_of
+from lyceum.reward.scorer.base import question_of
 from lyceum.tasks.prompt import fields_of, fill
 
 NOISY = "noisy"

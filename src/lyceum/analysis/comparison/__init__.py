@@ -1,0 +1,1 @@
+"""Comparing recipes: runs by seed, intervals, tables, plots."""

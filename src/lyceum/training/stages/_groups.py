@@ -1,0 +1,92 @@
+"""Groups that an online stage samples: of tasks drawn now, and of completions that go on from earlier steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lyceum.core.component import require_keys
+from lyceum.core.group import Group
+from lyceum.core.tree import Tree
+from lyceum.core.types import GroupSource
+from lyceum.training.stages._collect import Oversampling
+from lyceum.training.stages._sampling import Sampler
+from lyceum.training.stages.session import Session
+
+if TYPE_CHECKING:
+    from lyceum.training.stages.online import Online
+
+
+def source_of(stage: Online, session: Session, sampler: Sampler) -> GroupSource:
+    """What gives a stage its groups."""
+    sampled = SampledGroups(stage, session.first_step, sampler)
+    if stage.replay is None:
+        return sampled
+    seed, first_step = session.stage_seed, session.first_step
+    return stage.replay.build(sampled, session.run.path, seed=seed, stage=session.stage, first_step=first_step)
+
+
+class SampledGroups:
+    """Groups of tasks that are drawn now, in waves until enough are kept, and of those that earlier steps began."""
+
+    def __init__(self, stage: Online, first_step: int, sampler: Sampler) -> None:
+        self.stage, self.first_step, self.sampler = stage, first_step, sampler
+        self.oversampling = Oversampling(stage.collect.oversample)
+        self.under_way: list[Group] = []
+        """Those with trajectories that go on in the next step."""
+        self.continued = 0
+        """Trajectories of earlier steps that went on in the current one."""
+
+    async def take(self, done: int, size: int) -> list[Group]:
+        collect = self.stage.collect
+        kept: list[Group] = []
+        rest: list[Group] = []
+        self.continued = 0
+        for wave in range(1 if collect.keep == "all" else collect.max_waves):
+            groups = await self.sample(self.oversampling.tasks(size - len(kept)), done, wave)
+            good = [group for group in groups if group.kept]
+            kept += good
+            rest += [group for group in groups if not group.kept]
+            self.oversampling.count(kept=len(good), sampled=sum(group.sampled for group in groups))
+            if len(kept) >= size or self.sampler.all_drawn:
+                break
+        kept, surplus = self.oversampling.finish(kept, size)
+        return [*kept, *rest, *surplus]
+
+    async def sample(self, tasks: int, done: int, wave: int) -> list[Group]:
+        """So many groups: those that earlier steps began, and further ones."""
+        further, self.under_way = [group.tree for group in self.under_way[:tasks]], self.under_way[tasks:]
+        self.continued += sum(len(tree.unfinished) for tree in further)
+        key = (self.first_step + done, wave)
+        return [self.group(tree) for tree in await self.sampler.sample(tasks, key=key, step=done, under_way=further)]
+
+    def group(self, tree: Tree) -> Group:
+        """What becomes of a tree that was sampled."""
+        if tree.unfinished and not self.stage.credit.reads_unfinished:
+            return Group(tree, finished=False, dropped=True)
+        if tree.unfinished or self.stage.collect.keeps(tree):
+            return Group(tree, self.sampler.weight(tree), finished=not tree.unfinished)
+        tree.mean_abs_advantage = 0.0
+        return Group(tree, dropped=True)
+
+    def observe(self, done: int, groups: Sequence[Group]) -> None:
+        self.under_way += [group for group in groups if not group.finished]
+        self.sampler.observe([group.tree for group in groups if group.sampled])
+
+    def metrics(self) -> dict[str, float]:
+        if "unfinished" not in self.stage.rollout.offers:
+            return self.oversampling.metrics
+        going_on = {"continued/trajectories": self.continued, "under_way/trees": len(self.under_way)}
+        return self.oversampling.metrics | going_on
+
+    def state_dict(self) -> dict[str, Any]:
+        from lyceum.run.trees import dump_groups  # here: imports pyarrow
+
+        return {"oversampling": self.oversampling.state_dict(), "under_way": dump_groups(self.under_way)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        from lyceum.run.trees import load_groups  # here: imports pyarrow
+
+        require_keys("stage.source", given=state, needed=("oversampling", "under_way"))
+        self.oversampling.load_state_dict(state["oversampling"])
+        self.under_way = load_groups(state["under_way"])

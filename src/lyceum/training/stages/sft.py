@@ -1,0 +1,173 @@
+"""Supervised fine-tuning: imitate the completion that each task comes with (``TaskSource.imitated``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lyceum.core.component import Settings, of_kind, require_keys, slot
+from lyceum.core.settings import (
+    Composition,
+    CurriculumSettings,
+    EngineSettings,
+    LearnerSettings,
+    ObjectiveSettings,
+    StageSettings,
+    TasksSettings,
+)
+from lyceum.core.tree import Tree
+from lyceum.core.types import Task, TaskSource, Trace
+from lyceum.models.demonstrations import demonstrated
+from lyceum.models.frozen import copy_values
+from lyceum.models.prompts import check_prompts
+from lyceum.training.stages._epochs import last_step, note, steps_in_words
+from lyceum.training.stages.session import Session
+from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words
+from lyceum.utils.errors import RecipeError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class SupervisedStage(StageSettings):
+    """Cross-entropy on demonstrations, through the same trees and the same learner as everything else."""
+
+    grades: ClassVar[bool] = False
+    requires: ClassVar = ("imitation",)
+
+    kind: Literal["sft"] = "sft"
+    steps: int = Field(default=100, ge=1)
+    """Optimiser steps of this stage."""
+    epochs: int | None = Field(default=None, ge=1, le=10**6)
+    """Passes over the demonstrations after which the stage ends, even before its steps are done. The last step may have
+    fewer of them. Null: as many passes as its steps take."""
+    until: UntilHeldOut | None = None
+    """Early stopping: when held-out accuracy reaches a target, or no longer rises."""
+    tasks_per_step: int = Field(default=64, ge=1)
+    """Demonstrations per step."""
+    start: Literal["current", "run"] = "current"
+    """The model that it trains: the one that the stage before left, or the one that the run began with, so that several
+    stages fine-tune it independently of each other."""
+    max_completion_tokens: int = Field(default=2048, ge=1)
+    """Maximum tokens per demonstration; longer ones are truncated."""
+    tasks: Annotated[TasksSettings, slot("tasks")] | None = None
+    """Tasks whose demonstrations are imitated; by default the recipe's."""
+    curriculum: Annotated[CurriculumSettings, slot("curriculum", "uniform")] = of_kind("uniform")
+    """Which demonstrations are drawn."""
+    objective: Annotated[ObjectiveSettings, slot("objective", "sft")] = of_kind("sft")
+    """The loss."""
+    learner: Annotated[LearnerSettings, slot("learner", "local")] = of_kind("local")
+    """How weights are updated."""
+    engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
+    """What samples in evaluations."""
+
+    def in_words(self) -> list[str]:
+        return [
+            steps_in_words(self.steps, self.epochs, self.tasks_per_step),
+            *ends_in_words(self.until),
+        ]
+
+    def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
+        """Its rule of stopping alone: nothing samples, and nothing has advantages."""
+        return ((name, part) for name, part in super().checked(stage) if name == "until")
+
+    def check_tasks(self, source: TaskSource) -> None:
+        """Raise RecipeError if the tasks have no demonstrations."""
+        tasks = self.source(source, 0)
+        completion_of(tasks, tasks[0])
+
+    def source(self, of_recipe: TaskSource, seed: int) -> TaskSource:
+        """The stage's tasks, of the run's seed."""
+        return of_recipe if self.tasks is None else self.tasks.build("train", seed)
+
+    def fitting(self, seed: int, tokenizer: PreTrainedTokenizerBase, limit: int) -> TaskSource | None:
+        """The stage's own tasks whose prompts fit the context; None where it has none of its own.
+
+        Raises:
+            RecipeError: a prompt does not fit, and the tasks do not say that such rows are left out or cut.
+        """
+        if self.tasks is None:
+            return None
+        return check_prompts(f"stages.{self.name}.tasks", self.tasks.build("train", seed), tokenizer, limit)
+
+    def build(self, session: Session) -> SupervisedRun:
+        return SupervisedRun(self, session)
+
+
+class SupervisedRun:
+    """The loop and its state."""
+
+    def __init__(self, settings: SupervisedStage, session: Session) -> None:
+        self.settings, self.session = settings, session
+        self.step = 0
+        self.objective = settings.objective.build()
+        tokenizer = session.policy.tokenizer
+        limit = min(session.policy.context_length, int(tokenizer.model_max_length))
+        own = settings.fitting(session.seed, tokenizer, limit)
+        self.source = session.source if own is None else own
+        tasks = len(self.source)
+        self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
+        self.note = note(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
+        self.draws = None if settings.epochs is None else settings.epochs * tasks
+        if settings.start == "run" and session.start_weights is not None:
+            copy_values(session.start_weights, [p for p in session.policy.module.parameters() if p.requires_grad])
+        self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
+        self.engine = session.build_engine(settings.engine)
+        self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)
+        self.ending = Ending(settings.until)
+
+    async def run(self) -> None:
+        session = self.session
+        if self.note and not self.step:
+            session.progress.say(self.note)
+        while self.step < self.steps and not self.ending.reached:
+            size = self.settings.tasks_per_step
+            left = size if self.draws is None else self.draws - self.step * size
+            trees = self.demonstrations(self.curriculum.draw(min(size, left)))
+            metrics = session.imitate(self.learner, trees, self.objective)
+            self.step += 1
+            await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+            session.digest(session.first_step + self.step, trees, metrics)
+            expected = None if self.draws is None else self.steps
+            self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
+            session.pause(self.step, self.steps, self.state_dict)
+        self.learner.require_learnt()
+
+    @property
+    def ended_by(self) -> str:
+        return self.ending.why or ("its epochs are over" if self.steps < self.settings.steps else "")
+
+    def demonstrations(self, tasks: list[Task]) -> list[Tree]:
+        """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
+        policy, longest = self.session.policy, self.settings.max_completion_tokens
+        traces = [Trace(task.id, task.messages, completion_of(self.source, task)) for task in tasks]
+        return [demonstrated(policy, trace, longest) for trace in traces]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "learner": self.learner.state_dict(),
+            "curriculum": self.curriculum.state_dict(),
+            "ending": self.ending.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage", given=state, needed=("step", "learner", "curriculum", "ending"))
+        self.step = state["step"]
+        self.learner.load_state_dict(state["learner"])
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.ending.load_state_dict(state["ending"])
+        self.engine.version = self.session.first_step + self.step
+
+
+def completion_of(source: TaskSource, task: Task) -> str:
+    """The completion of a task that is imitated. Raises RecipeError where it has none."""
+    text = source.imitated(task)
+    if not text:
+        raise RecipeError(
+            f"tasks: task {task.id!r} has no column 'demonstration', which stage 'sft' imitates; allowed: rows with a "
+            "completion, messages that end with an answer, an answer, or tasks.columns.demonstration"
+        )
+    return text
