@@ -658,7 +658,7 @@ def reading_cases(draw: st.DrawFn) -> Case:
             words = draw(st.sampled_from(((), ("show", "grpo"), ("show", "grpo"), ("show",), ("list",))))
             argv = ["recipes", *words, *draw(st.lists(overrides(), max_size=2))]
         case "components":
-            argv = ["components", *draw(st.lists(st.sampled_from(SLOTS) | odd_text, max_size=2))]
+            argv = ["components", *draw(st.lists(st.sampled_from(tuple(SLOTS)) | odd_text, max_size=2))]
         case _:
             words = ("train", "eval", "--help", "--json", "--version", "-h", "--name", "compare", "grpo")
             argv = draw(st.lists(st.sampled_from(words) | odd_text, max_size=4))
