@@ -12,6 +12,14 @@ from lyceum.utils.errors import RecipeError
 
 T = TypeVar("T")
 
+BASES = {
+    "credit": "lyceum.credit.base.BaseCredit",
+    "objective": "lyceum.objective.base.BaseObjective",
+    "reward": "lyceum.reward.base.BaseGrader",
+    "scorer": "lyceum.reward.scorer.base.BaseScorer",
+}
+"""Slot -> what to derive from, with the members that most need not have of their own."""
+
 
 def named(settings: Component) -> str:
     """A component in a message: ``credit 'my-median'``."""
@@ -40,8 +48,10 @@ def require_built(settings: Component, built: T, declared: type[Any]) -> T:
     allowed = f"what {declared.__module__}.{declared.__name__} declares"
     lacking = [name for name in members if not hasattr(built, name)]
     if lacking:
+        base = f"; {BASES[settings.slot]} has the usual" if settings.slot in BASES else ""
         raise RecipeError(
             f"{named(settings)}: build returned {described(built)}, without {', '.join(lacking)}; allowed: {allowed}"
+            f"{base}"
         )
     for name, function in members.items():
         if not inspect.isfunction(function) or (name == "__call__" and not callable(built)):
