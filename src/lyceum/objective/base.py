@@ -342,3 +342,8 @@ def ratio_metrics(ratio: Float[Tensor, "R L"], batch: Batch) -> Metrics:
         "ratio": measured(ratio, batch.mask),
         "kl/old": measured(kl_estimate(batch.old_logprob, batch.logprob.detach(), "k3"), batch.mask),
     }
+
+
+def of_rows(advantage: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"]) -> Float[Tensor, " R"]:
+    """Each row's advantage, the mean over its tokens."""
+    return torch.where(mask, advantage, 0).sum(1) / mask.sum(1).clamp(min=1)
