@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from reasonings import PROMPT, TASK, Characters, reasoned
 
+from lyceum.papers.drm._pairs import PairScorer
 from lyceum.papers.drm.scorer_lexical import LexicalScorer
-from lyceum.reward.scorer.base import PairScorer
 from lyceum.tasks.chain import Chain
 from lyceum.utils.aio import run_async
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.types import Scorer, TaskSource
+from lyceum.papers.drm._pairs import PairSettings
 from lyceum.papers.drm._reader import reader, unit
-from lyceum.reward.scorer.base import PairSettings
 from lyceum.reward.scorer.models import ScorerModel
 from lyceum.utils.lazy_imports import Tensor, torch
 

@@ -11,7 +11,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.types import Scorer, TaskSource
-from lyceum.reward.scorer.base import PairSettings, in_order, question_of
+from lyceum.papers.drm._pairs import PairSettings
+from lyceum.reward.scorer.base import in_order, question_of
 
 MOST_CHARACTERS = 20_000
 """Maximum characters that are compared of a text."""

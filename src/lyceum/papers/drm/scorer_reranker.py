@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.types import Scorer, TaskSource
+from lyceum.papers.drm._pairs import PairSettings
 from lyceum.papers.drm._reader import reader
-from lyceum.reward.scorer.base import PairSettings
 from lyceum.reward.scorer.models import ScorerModel
 from lyceum.utils.errors import RecipeError
 

@@ -13,8 +13,7 @@ from pydantic import Field
 
 from lyceum.core.notes import Note
 from lyceum.core.settings import CurriculumSettings
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Task, TaskSource
 from lyceum.curriculum.base import FromSource, is_test, task_index, to_test
