@@ -11,14 +11,14 @@ from lyceum.core.needs import GIVERS, LACKING, OPTIONAL, UNWANTED, Gift, Gives, 
 from lyceum.core.settings import Composition, CreditSettings
 from lyceum.credit.gae import GAE
 from lyceum.credit.group import GroupRelative
-from lyceum.curriculum.good_prefixes import GoodPrefixes
-from lyceum.guidance.prefix import Prefix
 from lyceum.objective.sft import SFT
 from lyceum.papers.hapo.credit_hapo import TokenLevelGroup
 from lyceum.papers.hapo.objective_hapo import HAPO
 from lyceum.papers.kto.objective_kto import KTO
 from lyceum.papers.pcurl.curriculum_difficulty_weight import DifficultyWeight
 from lyceum.papers.qwenlong_l1.curriculum_phases import Phases
+from lyceum.papers.rest_rl.curriculum_good_prefixes import GoodPrefixes
+from lyceum.papers.rest_rl.guidance_prefix import Prefix
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.turns import Turns
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lyceum.core.types import Grade
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import Grade, verdict_reader
 
 
 def verdicts(*grades: Grade) -> list[bool | None]:

@@ -13,8 +13,8 @@ from lyceum.objective._importance import ImportanceCorrection
 from lyceum.objective.base import aggregate_weights
 from lyceum.objective.luffy import Luffy, shaped_probability
 from lyceum.objective.ppo_clip import PPOClip
-from lyceum.objective.rl_plus import RLPlus, exploration_weight, multiple_importance_ratio
 from lyceum.papers.guide_grpo.objective_guide_grpo import GuideLoss, shaped_weight
+from lyceum.papers.rl_plus.objective_rl_plus import RLPlus, exploration_weight, multiple_importance_ratio
 from lyceum.recipe.schema import load_recipe
 
 OWN, TEACHER = int(Origin.POLICY), int(Origin.TEACHER)

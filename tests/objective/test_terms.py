@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from lyceum.core.component import kinds
-from lyceum.objective._value import value_loss
-from lyceum.objective.base import Terms
+from lyceum.objective.base import Terms, value_loss
 from lyceum.objective.reinforce import ReinforceLoss
 
 POLICY_KINDS = sorted(

@@ -6,10 +6,10 @@ import pytest
 from leaves import Source, grades, task
 from test_code import sandboxed
 
+from lyceum.papers.acecode import tasks_sums as sums
 from lyceum.papers.acecode.reward_code_efficiency import CodeEfficiency
+from lyceum.papers.acecode.tasks_sums import formula, loop
 from lyceum.sandbox.run import Verdict
-from lyceum.tasks import sums
-from lyceum.tasks.sums import formula, loop
 from lyceum.utils.errors import RecipeError
 
 PART = CodeEfficiency.model_validate({"limits": {"seconds": 10}, "processes": 1})

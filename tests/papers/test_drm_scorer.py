@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reasonings import TASK, reasoned
 
+from lyceum.papers.drm.scorer_lexical import LexicalScorer
 from lyceum.papers.drm.scorer_step_consistency import StepConsistency, steps_of
-from lyceum.reward.scorer.lexical import LexicalScorer, in_order
+from lyceum.reward.scorer.base import in_order
 from lyceum.tasks.base import Source as Empty
 from lyceum.tasks.chain import Chain
 from lyceum.utils.aio import run_async

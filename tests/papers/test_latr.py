@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.core.types import Sampling
-from lyceum.papers.latr.rollout_look_ahead import LookAhead
+from lyceum.papers.latr.rollout_look_ahead import LookAhead, edit_distance
 
 
 def looking(**more):
@@ -196,3 +196,17 @@ def test_a_short_budget_shortens_paths_and_is_not_passed(budget):
     assert len(tree.chosen) == 2
     assert context.budget_left >= min(0, budget - 2)
     assert_whole(tree)
+
+
+def test_edit_distance_by_hand():
+    # kitten -> sitting: replace k and e, insert g
+    assert edit_distance([ord(c) for c in "kitten"], [ord(c) for c in "sitting"]) == 3
+    # One insertion in front shifts everything: 2 edits, where place by place all four differ.
+    assert edit_distance([1, 2, 3, 4], [9, 1, 2, 3]) == 2
+
+
+@given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
+def test_edit_distance_is_a_metrics(a, b):
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert (edit_distance(a, b) == 0) == (a == b)
+    assert abs(len(a) - len(b)) <= edit_distance(a, b) <= max(len(a), len(b))

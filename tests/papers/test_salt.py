@@ -9,11 +9,10 @@ from random_trees import letters
 from tree_forests import forest_of, random_nested
 
 from lyceum.core.forest import build_forest
-from lyceum.core.keys import step_taken
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, JudgedStep, Origin, Task
 from lyceum.credit.group import GroupRelative
-from lyceum.papers.salt.credit_salt import Salt, merged_advantages
+from lyceum.papers.salt.credit_salt import Salt, merged_advantages, step_taken
 from lyceum.utils.errors import RecipeError
 
 A, B, C = ["s", "x", "e"], ["s", "y", "e"], ["t", "x", "e"]

@@ -1,6 +1,6 @@
 import pytest
 
-from lyceum.core.types import GameSource
+from lyceum.papers.spiral._game import GameSource
 from lyceum.papers.spiral.tasks_kuhn_poker import POSITIONS, KuhnPoker, Position
 
 

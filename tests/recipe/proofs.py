@@ -13,7 +13,6 @@ from lyceum.recipe.proof import (
     FLAT_ROLLOUT,
     JUDGES,
     LEARNS,
-    LONGER,
     SMOLLM2,
     WITHOUT_PENALTY,
     WRITES_PROGRAMS,
@@ -90,16 +89,6 @@ LINES: dict[str, Proof] = {
         ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
-    "critique-rl": Proof(
-        ["guidance/critique/refined/all", "guidance/critique/right/share", "guidance/critique/right/share < 1"],
-        {"stages.1.guidance.0.helpful_from=1": "generation"},
-        [*stages(1, 2), "model={beside}/model"],
-        given={
-            f"guidance/critique/right/share{bound}": "verdicts, right or not, whose use is what the mechanism pays"
-            for bound in ("", " < 1")
-        },
-        beside=[*JUDGES, "stages.0.steps=24", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
-    ),
     "cure": Proof(
         ["rollout/critical_tokens/resampled", "groups_dropped", "reward/part/overlong < 0"],
         {f"stages.0.rollout={FLAT}": "draw", **WITHOUT_PENALTY},
@@ -221,12 +210,6 @@ LINES: dict[str, Proof] = {
         {"objective.loss=ipo": "weights"},
         [*BRIEF, "data.tasks=8"],
     ),
-    "p3o": Proof(
-        ["pairs", "p3o/difference"],
-        {"objective.clip=separate": "weights", "credit.kl_in_reward.coefficient=0": "credit"},
-        late={"p3o/clipped": "objective.clip_range=0.99"},  # no ratio of a pair is 0.2 from 1 in so few steps
-        longer=LONGER,
-    ),
     "ppo": Proof(["value_loss", "clip/high"], {"objective.clip_high=100": "weights", "credit.lam=1": "credit"}),
     "programs": Proof(
         ["reward/part/code/passed", LEARNS],
@@ -245,18 +228,6 @@ LINES: dict[str, Proof] = {
         [*stages(1, 2), "tasks.levels=[1]", "model={beside}/model"],
         beside=[*stages(36, 1, tasks=1), *SOON_LEARNT],
     ),
-    "reasoning-sql": Proof(
-        [
-            "reward/part/sql/schema_linking",
-            *(f"reward/part/{name}" for name in ("format", "feedback/points", "feedback/asked")),
-            LEARNS,
-        ],
-        {"stages.1.reward.0.schema_linking=0": "grades", "stages.1.reward.2.weight=0": "grades"},
-        [*stages(1, 2, tasks=2), "model={beside}/model"],
-        given={"reward/part/feedback/asked": "answers that the judge was asked about"},
-        # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
-        beside=[*stages(36, 1, tasks=16), "stages.0.learner.warmup_steps=1", "stages.1.tasks_per_step=1"],
-    ),
     "reinforce-plus-plus": Proof(
         ["kl/reference", LEARNS],
         {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
@@ -265,18 +236,6 @@ LINES: dict[str, Proof] = {
         ["value/updates", "traces/found"],
         {"value.lr=1e-30": "generation"},
         ["steps=2", "rounds=2", "tasks_per_round=2"],
-    ),
-    "rest-rl": Proof(
-        ["guidance/prefix/groups/prefix", "curriculum/kept/tasks", "value/updates"],
-        {("stages.0.curriculum=uniform", "stages.0.guidance=[]"): "draw"},
-        [
-            *("stages.0.steps=2", "stages.0.tasks_per_step=4", "stages.0.curriculum.pool=4"),
-            *("stages.1.steps=2", "stages.1.tasks_per_round=2"),
-        ],
-    ),
-    "rl-plus": Proof(
-        ["guidance/demonstrations/groups/guided", "external/weight"],
-        {"guidance=[]": "generation", "objective.exploration=0": "weights"},
     ),
     "rlbff": Proof(
         ["reward/part/principles/satisfied", "reward/part/principles/satisfied < 1", LEARNS],
@@ -307,12 +266,6 @@ LINES: dict[str, Proof] = {
         {"stages.ppo.reference=null": "credit", "stages.own.start=current": "weights"},
         stages(1, 1, 2),
     ),
-    "sapo": Proof(
-        ["replay/groups", "replay/files"],
-        {"replay=null": "draw"},
-        [*BRIEF, "replay.runs=[{beside}]"],
-        beside=[*BRIEF, "seed=7"],
-    ),
     "sari": Proof(["reward/part/format"], {"reward=task": "grades"}, stages(1, 1, 1, 2)),
     "scalinginter-rl": Proof(
         ["rollout/turns/cut", "rollout/turns/mean > 2"],
@@ -334,24 +287,6 @@ LINES: dict[str, Proof] = {
         {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
-    "spct": Proof(
-        ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
-        {
-            "stages.3.reward.1.keep=null": "grades",
-            "stages.1.reward=[task]": "grades",
-            "stages.3.reward.1.shuffle=false": "generation",
-        },
-        [
-            *stages(1, 1, 1, 1, tasks=2),
-            *("tasks.parts.0.tasks={kind: chain, levels: [1]}", "tasks.parts.1.tasks.levels=[1]"),
-            *(SHORT_JUDGEMENTS, "model={beside}/model"),
-        ],
-        given={
-            "reward/part/ranking/read": "judgements that could be read",
-            "value/paths": "judgements that the model of them learns",
-        },
-        beside=[*stages(40, 1, 1, 1, tasks=2), *SOON_LEARNT],
-    ),
     "step-apo": Proof(
         ["pairs", "pairs/later_steps", "dpo/gap", "dpo/gap < 1"],
         {
@@ -370,13 +305,6 @@ LINES: dict[str, Proof] = {
         ["curriculum/tokens/budget", "reward/part/token-budget", "reward/part/format"],
         {"curriculum.every_steps=1000": "generation", "stages.0.reward=[task]": "grades"},
         [*BRIEF, "curriculum.every_steps=1"],
-    ),
-    "tp-grpo": Proof(
-        ["credit/thoughts/cleared", "credit/tokens_changed", "reward/judged-steps/judge/asked"],
-        {"stages.1.credit.unit=step": "credit", "stages.1.credit=group": "forest"},
-        [*stages(1, 2), "model={beside}/model"],
-        given={"reward/judged-steps/judge/asked": "solutions that the judge was asked about"},
-        beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
     ),
     "treerl": Proof(
         ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
@@ -410,11 +338,6 @@ LINES: dict[str, Proof] = {
             *stages(1, 2, tasks=2),
             *("stages.offline.data.tasks=2", "stages.online.replay.warm_up=1", "rollout.samples=2", "tasks.levels=[2]"),
         ],
-    ),
-    "writing-zero": Proof(
-        ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
-        {"stages.1.reward.1.orders=both": "generation"},
-        JUDGES,
     ),
 }
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Task
+from lyceum.papers.reasoning_sql.reward_sql import Sql
 from lyceum.reward.choice import Choice
 from lyceum.reward.exact import Exact
 from lyceum.reward.json_schema import JsonSchemaReward
 from lyceum.reward.math import Math
 from lyceum.reward.number import Number
 from lyceum.reward.regex import RegexReward
-from lyceum.reward.sql import Sql
 
 TABLE = (
     "CREATE TABLE trip (id INTEGER PRIMARY KEY, town TEXT, km INTEGER);"

@@ -6,8 +6,8 @@ from scripted_context import ScriptedContext, assert_whole, policy, roll, texts
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Origin, Sampling, Task
-from lyceum.curriculum.good_prefixes import GivenPrefix
-from lyceum.guidance.prefix import Prefix
+from lyceum.papers.rest_rl.curriculum_good_prefixes import GivenPrefix
+from lyceum.papers.rest_rl.guidance_prefix import Prefix
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.critical_tokens import CriticalTokens, most_uncertain
 

@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 
 
 def decode(tokens):

@@ -1,12 +1,10 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_context import ScriptedContext
 
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
-from lyceum.rollout._growth import edit_distance, end_before, model_logprobs, repeats, split
+from lyceum.rollout._growth import end_before, model_logprobs, repeats, split
 
 decode = ScriptedContext(None).decode
 
@@ -63,17 +61,3 @@ def test_repetition_counts_a_substring_of_the_length_overlaps_too():
     assert not repeats("abababab", 4, 4)
     assert not repeats("abcdefgh", 2, 2)
     assert not repeats("aa", 3, 2), "shorter than the substring"
-
-
-def test_edit_distance_by_hand():
-    # kitten -> sitting: replace k and e, insert g
-    assert edit_distance([ord(c) for c in "kitten"], [ord(c) for c in "sitting"]) == 3
-    # One insertion in front shifts everything: 2 edits, where place by place all four differ.
-    assert edit_distance([1, 2, 3, 4], [9, 1, 2, 3]) == 2
-
-
-@given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
-def test_edit_distance_is_a_metrics(a, b):
-    assert edit_distance(a, b) == edit_distance(b, a)
-    assert (edit_distance(a, b) == 0) == (a == b)
-    assert abs(len(a) - len(b)) <= edit_distance(a, b) <= max(len(a), len(b))

@@ -15,10 +15,10 @@ from tiny_models import plain_model, policy_like
 from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.types import Exchange, Grade, Observation, Origin, Sampling, Task
-from lyceum.curriculum.good_prefixes import GoodPrefixes
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.measure import Measurement
 from lyceum.learner.local import LocalConfig
+from lyceum.papers.rest_rl.curriculum_good_prefixes import GoodPrefixes
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.environment import EnvironmentReward
 from lyceum.reward.pool import WorkerError

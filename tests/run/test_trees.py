@@ -21,10 +21,10 @@ from lyceum.core.notes import Note
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
 from lyceum.curriculum.base import OnlyTested
-from lyceum.curriculum.good_prefixes import GivenPrefix
 from lyceum.curriculum.hard_filter import DirectSamples
 from lyceum.papers.alp_gmm.curriculum_alp_gmm import Parameters
 from lyceum.papers.ghpo.guidance_ghpo import GHPONote
+from lyceum.papers.rest_rl.curriculum_good_prefixes import GivenPrefix
 from lyceum.reward.token_budget import TaskBudget
 from lyceum.run.trees import (
     NODE,

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Continuation
-from lyceum.reward.brpo import Brpo
+from lyceum.papers.writing_zero.reward_brpo import Brpo
 from lyceum.tasks.chain import grade as grade_chain
 from lyceum.tasks.chain import make_task
 from lyceum.tasks.chain_judgements import ChainJudgements, points, with_errors

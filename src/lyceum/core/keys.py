@@ -110,29 +110,12 @@ def steps(forest: Forest, spans: Sequence[Sequence[Span]], key: StepKey) -> Keye
     for tokens, group, own in zip(row_tokens(forest), forest.group.tolist(), spans, strict=True):
         words = [tuple(tokens[start:end]) for start, end in own]
         keys += [(group, key(words, at)) for at in range(len(words))]
-    return _keyed(spans, keys)
+    return keyed(spans, keys)
 
 
-def marked_states(forest: Forest, spans: Sequence[Sequence[Span]]) -> Keyed:
-    """The steps of each row, by the key of the node that ends where they begin (``Node.key``), within the row's group.
+def keyed(spans: Sequence[Sequence[Span]], keys: Sequence[Hashable]) -> Keyed:
+    """The steps of each row, by a key of each."""
 
-    A prompt's end is a state, named by its tokens where nothing else names it. Any other step before which no node is
-    marked is compared with no other.
-    """
-    marks = forest.node_key or {}
-    at: dict[tuple[int, int], Hashable] = {}
-    of = passes(forest)
-    for row, end, node in zip(of.row.tolist(), of.end.tolist(), of.key, strict=True):
-        if isinstance(node, int) and node in marks:
-            at[row, end] = marks[node]
-    for row, prompt in enumerate(prompts(forest)):
-        at.setdefault((row, len(prompt)), prompt)
-    group = forest.group.tolist()
-    places = ((row, start) for row, own in enumerate(spans) for start, _ in own)
-    return _keyed(spans, [(group[place[0]], at[place]) if place in at else place for place in places])
-
-
-def _keyed(spans: Sequence[Sequence[Span]], keys: Sequence[Hashable]) -> Keyed:
     def column(values: Iterable[int]) -> Tensor:
         return torch.tensor(list(values), dtype=torch.long)
 
@@ -147,13 +130,3 @@ def _keyed(spans: Sequence[Sequence[Span]], keys: Sequence[Hashable]) -> Keyed:
 def before(words: Sequence[Word], at: int, history: int | None) -> tuple[Word, ...]:
     """The steps just before one; fewer at the beginning. ``history``: how many; None for all."""
     return tuple(words[max(0, at - (at if history is None else history)) : at])
-
-
-def step_taken(history: int | None) -> StepKey:
-    """A step and the steps before it."""
-    return lambda words, at: (before(words, at, history), words[at])
-
-
-def state(history: int | None) -> StepKey:
-    """The state before a step, where no environment names one: how many steps were taken, and the last of them."""
-    return lambda words, at: (at, before(words, at, history))

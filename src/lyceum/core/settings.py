@@ -230,7 +230,7 @@ class RewardSettings(Component, slot="reward"):
     """Whether it is told which answers are correct: it then runs after the other parts, and its ``build`` returns a
     ``ShapingGrader``."""
     may_judge: ClassVar[bool] = False
-    """Whether beside other parts its plain numbers may say which answers are correct (``core/verdicts.py``)."""
+    """Whether beside other parts its plain numbers may say which answers are correct (``verdict_reader``)."""
     asks_model: ClassVar[bool] = False
     """Whether it asks the run's model for continuations or log-probabilities: the engine then waits for all grades."""
     compares_answers: ClassVar[bool] = False

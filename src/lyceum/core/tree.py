@@ -11,8 +11,7 @@ from itertools import chain
 from typing import Any
 
 from lyceum.core.notes import AnyNote, Note, typed
-from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens, verdict_reader
 from lyceum.utils.seeds import counter_seed
 
 

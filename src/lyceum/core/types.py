@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -260,23 +260,6 @@ class TaskSource(Protocol):
 
 
 @runtime_checkable
-class ParametricSource(Protocol):
-    """A task source that also generates tasks from given real-valued difficulty parameters."""
-
-    @property
-    def parameters(self) -> Mapping[str, tuple[float, float]]:
-        """Name -> (lowest, highest) of each parameter."""
-        ...
-
-    def at(self, values: Mapping[str, float], key: str) -> Task:
-        """The task of these parameters and this key: a pure function of both, in the source's own split.
-
-        An integer parameter is rounded stochastically: the fractional part is the probability of rounding up.
-        """
-        ...
-
-
-@runtime_checkable
 class ProposedSource(Protocol):
     """A task source for which a model can write tasks, whose answers a rule computes."""
 
@@ -293,35 +276,6 @@ class ProposedSource(Protocol):
             like: the task that the proposal was to be unlike.
         """
         ...
-
-
-class Game(Protocol):
-    """Where a zero-sum game of two players stands: a value that is never changed in place."""
-
-    @property
-    def player(self) -> int:
-        """Whose turn it is, 0 or 1."""
-        ...
-
-    @property
-    def outcome(self) -> tuple[float, float] | None:
-        """What each player earns, 0 together; None while the game goes on."""
-        ...
-
-    def messages(self) -> Sequence[Message]:
-        """What the player whose turn it is sees."""
-        ...
-
-    def after(self, text: str) -> Game | None:
-        """The game after the move that a text states; None where it states none. The text is a model's: anything."""
-        ...
-
-
-@runtime_checkable
-class GameSource(Protocol):
-    """A task source whose tasks are beginnings of games."""
-
-    def game(self, task: Task) -> Game: ...
 
 
 class JudgedStep(NamedTuple):
@@ -346,7 +300,7 @@ class Grade:
         details: where a user's function failed: the row that it was given and its traceback; where a program did, how.
         answered: whether an answer was found in the expected place, correct or not; None where the grader does not say.
         plain: where no part says whether the answer is correct: numbers by part. If a part's are all 0 or 1, they are
-            taken as verdicts (``core/verdicts.py``). None: the outcome is the only one.
+            taken as verdicts (``verdict_reader``). None: the outcome is the only one.
     """
 
     outcome: float | None
@@ -368,13 +322,34 @@ class Grade:
     @property
     def verdict(self) -> bool | None:
         """Correct or incorrect: what the grader says, or else what a single number of exactly 1 or 0 means. Of several
-        numbers one grade does not tell which judge (``core/verdicts.py`` asks them all)."""
+        numbers one grade does not tell which judge (``verdict_reader`` asks them all)."""
         numbers = list(self.numbers.values())
         return numbers[0] == 1.0 if len(numbers) == 1 and numbers[0] in (0.0, 1.0) else self.correct
 
     @classmethod
     def ungraded(cls, reason: str, details: str | None = None) -> Grade:
         return cls(outcome=None, reason=reason, details=details)
+
+
+def verdict_reader(grades: Iterable[Grade | None]) -> Callable[[Grade | None], bool | None]:
+    """How grades are read as verdicts, decided by all grades of an evaluation, a step or a group.
+
+    A grade's own ``correct`` counts. Without it the numbers of a part are verdicts (1 is correct) where all of them are
+    0 or 1; a part with any other number shapes the reward and judges nothing: an accuracy of the samples that happen to
+    have exactly 0 or 1 would be biased. Correct is what every part that judges says.
+    """
+    binary: dict[str, bool] = {}
+    for grade in grades:
+        for name, number in ({} if grade is None else grade.numbers).items():
+            binary[name] = binary.get(name, True) and number in (0.0, 1.0)
+
+    def read(grade: Grade | None) -> bool | None:
+        if grade is None or grade.correct is not None:
+            return None if grade is None else grade.correct
+        said = [number == 1.0 for name, number in grade.numbers.items() if binary.get(name)]
+        return all(said) if said else None
+
+    return read
 
 
 class ConstraintState(Protocol):

@@ -31,8 +31,8 @@ from lyceum.core.types import (
     Sampling,
     Scored,
     Task,
+    verdict_reader,
 )
-from lyceum.core.verdicts import verdict_reader
 from lyceum.evaluation.keys import KEYS_OF_COLUMNS, refuse_unknown
 from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.evaluation.rows_to_grade import (

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lyceum.core.tree import Tree
-from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource, verdict_reader
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
 from lyceum.reward.base import Combined, allow_code, to_judge
@@ -50,7 +49,7 @@ def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None
     """Graded trees as input of the statistics. Votes are counted by the completion's last line after any marker.
 
     Args:
-        read: how grades are read as verdicts (``core/verdicts.py``).
+        read: how grades are read as verdicts (``verdict_reader``).
     """
     results = []
     for tree in trees:

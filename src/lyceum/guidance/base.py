@@ -11,8 +11,9 @@ from lyceum.core.component import require_keys
 from lyceum.core.notes import AnyNote
 from lyceum.core.solution import Solution, ladder_of, levels_of
 from lyceum.core.sources import checked_tasks
+from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree, is_correct
-from lyceum.core.types import Context, Hint, Rollout, Task, TaskSource
+from lyceum.core.types import Context, Hint, Origin, ProposedSource, Rollout, Task, TaskSource
 from lyceum.curriculum.base import is_test
 from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError
@@ -239,3 +240,24 @@ def states_answer(task: Task, text: str) -> bool:
 
 def _says(text: str, answer: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(answer.strip())}(?!\w|\.\d)", text, re.IGNORECASE) is not None
+
+
+def begun(start: Node, tokens: Sequence[int], context: Context) -> Node:
+    """A completion that begins with these tokens, to be continued."""
+    node = start.add(tokens, Origin.PREFIX)
+    write_texts([node], context.decode, terminal=False)
+    return node
+
+
+def writable(guide: str, source: TaskSource) -> ProposedSource:
+    """The tasks as a source for which a model can write others.
+
+    Raises:
+        RecipeError: they are none.
+    """
+    if not isinstance(source, ProposedSource):
+        raise RecipeError(
+            f"guidance.{guide}: the tasks have no rule that reads a proposal and computes its answer; "
+            "allowed: tasks.kind 'chain'"
+        )
+    return source

@@ -16,9 +16,8 @@ from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
-from lyceum.objective._value import value_loss
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Aggregate = Literal["token", "sequence", "constant"]
@@ -342,3 +341,52 @@ def ratio_metrics(ratio: Float[Tensor, "R L"], batch: Batch) -> Metrics:
         "ratio": measured(ratio, batch.mask),
         "kl/old": measured(kl_estimate(batch.old_logprob, batch.logprob.detach(), "k3"), batch.mask),
     }
+
+
+def of_rows(advantage: Float[Tensor, "R L"], mask: Bool[Tensor, "R L"]) -> Float[Tensor, " R"]:
+    """Each row's advantage, the mean over its tokens."""
+    return torch.where(mask, advantage, 0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def value_loss(
+    value: Float[Tensor, "R L"],
+    value_target: Float[Tensor, "R L"],
+    old_value: Float[Tensor, "R L"] | None = None,
+    clip: float | None = None,
+) -> Float[Tensor, "R L"]:
+    """Half the squared error of each token's value; with a clip, the larger of it and that of the clipped value.
+
+        (V - target)^2 / 2        max(that, (V_old + clip(V - V_old, -c, c) - target)^2 / 2)
+
+    Args:
+        value: of the current weights, in the reward's unit.
+        value_target: its target, in the reward's unit.
+        old_value: of the weights at the start of the step; needed with ``clip``.
+        clip: maximum unpenalised change of a value in one step, in the reward's unit; None for no limit.
+    Returns:
+        Squared reward units per token.
+    Raises:
+        ValueError: a clip without old values.
+    Source:
+        PPO2 of OpenAI baselines; arXiv:2005.12729, section 3.
+    """
+    loss = (value - value_target).square() / 2
+    if clip is None:
+        return loss
+    if old_value is None:
+        raise ValueError("value_clip needs old_value: the values at the start of the step")
+    near = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum(loss, (near - value_target).square() / 2)
+
+
+def require_verdicts(kind: str, forest: Forest) -> None:
+    """For objectives that learn from verdicts within a group, and read no advantages.
+
+    Raises:
+        RecipeError: a trajectory has none.
+    """
+    if bool(forest.correct.isnan().any()):
+        raise RecipeError(
+            f"objective.kind: got '{kind}', but the grader gave no verdict on some trajectories; allowed: rewards "
+            "that say correct or incorrect"
+        )

@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 
-from lyceum.core.types import Batch
-from lyceum.objective.rl_plus import MixedTerms
-from lyceum.utils.lazy_imports import Tensor
+from lyceum.core.types import Batch, Metrics, Objective, Origin
+from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
+from lyceum.utils.lazy_imports import Tensor, torch
+
+
+class MixedTerms(Terms):
+    """PPO's surrogate on the policy's own tokens, and another loss on a teacher's."""
+
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """Lower clip of the ratio of the policy's own tokens, at 1 - clip_low (no unit); a teacher's is never clipped."""
+    clip_high: float = Field(0.2, gt=0)
+    """Upper clip of the ratio of the policy's own tokens, at 1 + clip_high (no unit)."""
+
+    def build(self) -> Objective:
+        origins = (Origin.POLICY, Origin.TEACHER)
+        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}), origins=origins)
+
+    def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        external = teachers(batch)
+        weight = self.external_weight(batch)
+        ratio = token_ratio(batch.logprob, batch.old_logprob)
+        own = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high)
+        metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
+        metrics |= {
+            "external/weight": measured(weight, external),
+            "external/probability": measured(batch.logprob.exp(), external),
+        }
+        return torch.where(external, -weight * batch.advantage, own), metrics
+
+    def external_weight(self, batch: Batch) -> Float[Tensor, "R L"]:
+        """Factor on the advantage of a teacher's token, with gradient."""
+        raise NotImplementedError
 
 
 class Luffy(MixedTerms):
@@ -38,3 +68,8 @@ def shaped_probability(logprob: Float[Tensor, "R L"], gamma: float) -> Float[Ten
     """
     p = logprob.exp()
     return p / (p + gamma)
+
+
+def teachers(batch: Batch) -> Bool[Tensor, "R L"]:
+    """The trained tokens that a teacher wrote."""
+    return batch.mask & (batch.origin == int(Origin.TEACHER))

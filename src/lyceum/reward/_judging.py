@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lyceum.core.spans import TokenEnds
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 from lyceum.core.tree import Node
 from lyceum.core.types import JudgedStep, State
 from lyceum.reward.base import BaseGrader

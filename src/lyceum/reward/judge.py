@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,10 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, MarkedPath, State, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.scorer.judging import JudgeModel, Question
+from lyceum.reward.scorer.base import question_of
+from lyceum.reward.scorer.judging import JudgeModel, Question, said
 from lyceum.utils.aio import gather
-from lyceum.utils.numbers import mean
+from lyceum.utils.numbers import mean, real
 
 LABEL = "scores"
 """What the last line of a reply begins with."""
@@ -178,3 +180,48 @@ def points_of(text: str, answers: int, most: int) -> list[float] | None:
         return None
     points = [float(each) for each in found]
     return points if max(points) <= most else None
+
+
+def labels_of(task: Task, column: str) -> list[float]:
+    """The label of each answer that a task's prompt shows.
+
+    Raises:
+        ValueError: they are no numbers, or none of several is the highest.
+    """
+    where, given = f"column {column!r} of task {task.id!r}", task.columns.get(column)
+    if not isinstance(given, list | tuple) or not given:
+        got = "none" if given is None else type(given).__name__
+        raise ValueError(f"{where}: got {got}; allowed: a list of numbers")
+    try:
+        labels = [real(one, "a label") for one in given]
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if not all(map(math.isfinite, labels)) or (len(labels) > 1 and labels.count(max(labels)) > 1):
+        raise ValueError(f"{where}: got {labels!r:.100}; allowed: finite numbers, one of them above all others")
+    return labels
+
+
+def read_points(task: Task, leaf: Node, answers: int, most: int) -> list[float] | None:
+    """The points in a judgement's last line; None where it is truncated, or that line is anything else.
+
+    A prompt that ends in ``scores:``, as judges are asked in turns, may be gone on with by the points alone.
+    """
+    begun = f"{LABEL}:" if question_of(task.messages[-1:]).endswith(f"{LABEL}:") else ""
+    text = None if leaf.finish == "length" else said(begun + leaf.completion, LABEL)
+    return None if text is None else points_of(text, answers, most)
+
+
+def ranks_as(points: Sequence[float], labels: Sequence[float]) -> bool:
+    """Whether points put the best answer first; of a single answer, whether they are its label.
+
+        n > 1:  S_j > S_i for all i != j        j: the answer with the highest label
+        n = 1:  S_1 = l_1
+
+    Args:
+        points: S_i of each answer.
+        labels: l_i of each answer, of which one is the highest.
+    """
+    if len(labels) == 1:
+        return points[0] == labels[0]
+    best = max(range(len(labels)), key=labels.__getitem__)
+    return all(points[best] > other for i, other in enumerate(points) if i != best)

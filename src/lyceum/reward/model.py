@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Judgement, MarkedPath, Origin, Task, TaskSource
 from lyceum.reward.extract import WHOLE, Extract

@@ -12,8 +12,7 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Message, Task, TaskSource
 from lyceum.reward.model import spans, turns
-from lyceum.reward.scorer.causal import FROZEN, FROZEN_NEEDS, filled, log_odds, probability
-from lyceum.reward.scorer.models import ScorerModel
+from lyceum.reward.scorer.models import FROZEN, FROZEN_NEEDS, ScorerModel, filled, log_odds, probability
 from lyceum.utils.numbers import mean
 
 Text = Annotated[str, Field(min_length=1, max_length=10_000)]

@@ -130,13 +130,3 @@ def repeats(text: str, characters: int, times: int) -> bool:
         if seen[part] >= times:
             return True
     return False
-
-
-def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Least number of insertions, deletions and replacements that turn ``a`` into ``b`` (Levenshtein)."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
-    return row[-1]

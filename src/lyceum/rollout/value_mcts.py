@@ -9,8 +9,7 @@ from pydantic import Field
 
 from lyceum.core.needs import Need
 from lyceum.core.settings import Composition
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import grow, split, write_texts
+from lyceum.core.steps import grow, split, step_ends, write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
 from lyceum.rollout._growth import at_most, extend_to_end

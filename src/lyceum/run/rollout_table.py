@@ -15,9 +15,8 @@ from jaxtyping import Float
 
 from lyceum.core.notes import Note
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node, Tree
-from lyceum.core.types import Grade, Origin
+from lyceum.core.types import Grade, Origin, verdict_reader
 from lyceum.core.user_files import user_file
-from lyceum.core.verdicts import verdict_reader
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
 from lyceum.utils.numbers import plain, to_json

@@ -18,11 +18,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each
-from lyceum.reward.judge import LABEL
-from lyceum.reward.judged_steps import LABEL as STEPS_LABEL
-from lyceum.reward.ranking import labels_of, ranks_as, read_points
-from lyceum.reward.scorer.judging import Question
-from lyceum.reward.segment_errors import LABEL as SEGMENTS_LABEL
+from lyceum.reward.judge import LABEL, labels_of, ranks_as, read_points
+from lyceum.reward.scorer.judging import SEGMENTS, STEPS, Question
 from lyceum.tasks._split import check_index, check_levels
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, completion_text, draw, make_task, results_of, retried
@@ -156,7 +153,7 @@ class ChainJudgementSource(Source):
         steps = re.split(f"(?<=[{''.join(map(re.escape, STEP_ENDS))}])", text)
         verdict = ",".join(str(n) for n, step in enumerate(steps, 1) if step.endswith("!")) or "none"
         rubric = "corrected" if text.partition("#")[2] == chain.answer else "unused"
-        asked = Question(chain.messages, [text], rubric, STEPS_LABEL, "").in_turns()
+        asked = Question(chain.messages, [text], rubric, STEPS, "").in_turns()
         columns = {"level": level, "form": "steps", "demonstration": verdict}
         return Task(id, tuple(asked), verdict, columns, provenance="chain-judgements")
 
@@ -165,7 +162,7 @@ class ChainJudgementSource(Source):
         wrong: dict[Error, int] = {kind: rng.randrange(level) for kind in ERRORS if rng.random() < 0.5}
         text, marks = with_errors(chain.columns["start"], chain.columns["operations"], wrong)
         error = rng.choice(ERRORS)
-        asked = Question(chain.messages, [text], error, SEGMENTS_LABEL, "").in_turns()
+        asked = Question(chain.messages, [text], error, SEGMENTS, "").in_turns()
         columns = {"level": level, "form": "errors", "error": error, "demonstration": marks[error]}
         return Task(id, tuple(asked), marks[error], columns, provenance="chain-judgements")
 

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from lyceum.core.component import Settings
 from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Example, JudgedStep
 from lyceum.value.targets import examples_of

@@ -13,7 +13,7 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Grader, Task, TaskSource
 from lyceum.data.buffer.own import Own
-from lyceum.data.buffer.shared import WARN_AFTER_STEPS
+from lyceum.papers.sapo.buffer_shared import WARN_AFTER_STEPS
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
 from lyceum.run.digests import read_digests

@@ -11,7 +11,7 @@ import pytest
 
 import lyceum
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.stages._epochs import last_step, note
+from lyceum.training.stages.stopping import last_step, note
 from lyceum.utils.errors import Interrupted
 
 TINY: dict[str, Any] = {

@@ -14,8 +14,7 @@ from lyceum.analysis.boundary.result import Boundary, Perplexity, boundary, perp
 from lyceum.analysis.boundary.samples import ModelSamples, TaskSamples, read_samples
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree
-from lyceum.core.types import Grade, Hint, Scored, Task
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import Grade, Hint, Scored, Task, verdict_reader
 from lyceum.evaluation.held_out import first_tasks, reasons_ungraded, sample_tasks
 from lyceum.evaluation.measure import Measurement
 from lyceum.guidance.base import leaks

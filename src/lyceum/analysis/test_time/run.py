@@ -12,8 +12,7 @@ from lyceum.analysis.test_time.choice import CHOICES, Candidate
 from lyceum.analysis.test_time.strategy import Strategy
 from lyceum.analysis.test_time.strategy_result import StrategyResult
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, ValueModel
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, ValueModel, verdict_reader
 from lyceum.models.policy import Policy
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess

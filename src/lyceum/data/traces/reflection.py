@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.settings import TracesSettings
+from lyceum.core.spans import Decode
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Trace, Traces
-from lyceum.data.traces.base import Decode
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.seeds import counter_seed

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import TracesSettings
+from lyceum.core.spans import Decode
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.core.types import Trace, Traces
-from lyceum.data.traces.base import Decode
 from lyceum.utils.numbers import mean
 from lyceum.utils.seeds import counter_seed
 

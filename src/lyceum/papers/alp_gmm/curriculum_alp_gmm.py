@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from lyceum.core.component import require_keys
 from lyceum.core.notes import Note
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, ParametricSource, Task, TaskSource
+from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum._bandit import pick
 from lyceum.curriculum.base import success
 from lyceum.models.policy import Policy
@@ -24,6 +24,23 @@ from lyceum.utils.errors import RecipeError
 Points = Float[np.ndarray, "task parameter"]
 NEIGHBOURS_FROM = 6
 """Minimum earlier outcomes for a nearest-neighbour search; with fewer, progress is 0."""
+
+
+@runtime_checkable
+class ParametricSource(Protocol):
+    """A task source that also generates tasks from given real-valued difficulty parameters."""
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """Name -> (lowest, highest) of each parameter."""
+        ...
+
+    def at(self, values: Mapping[str, float], key: str) -> Task:
+        """The task of these parameters and this key: a pure function of both, in the source's own split.
+
+        An integer parameter is rounded stochastically: the fractional part is the probability of rounding up.
+        """
+        ...
 
 
 @dataclass(frozen=True)

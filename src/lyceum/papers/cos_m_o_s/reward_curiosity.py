@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
-from lyceum.core.step_ends import step_ends
-from lyceum.core.steps import Steps
+from lyceum.core.steps import Steps, step_ends
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.utils.numbers import mean

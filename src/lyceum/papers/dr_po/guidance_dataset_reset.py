@@ -16,8 +16,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Guidance, Rollout, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of
-from lyceum.guidance.prefix import begun
+from lyceum.guidance.base import TaskGuide, begun, notes_of
 from lyceum.models.demonstrations import demonstration_of, needed_demonstration
 from lyceum.utils.aio import gather
 

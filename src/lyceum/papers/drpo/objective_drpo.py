@@ -12,8 +12,7 @@ from pydantic import Field
 from lyceum.core.forest import Forest
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import require_verdicts
-from lyceum.objective.base import BaseObjective, clean
+from lyceum.objective.base import BaseObjective, clean, require_verdicts
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

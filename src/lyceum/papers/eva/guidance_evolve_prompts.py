@@ -16,8 +16,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Message, ProposedSource, Rollout, Sampling, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of
-from lyceum.guidance.proposer_solver import writable
+from lyceum.guidance.base import TaskGuide, notes_of, writable
 from lyceum.utils.numbers import mean
 
 Informativeness = Literal["gap", "best-to-mean", "uniform"]

@@ -14,6 +14,7 @@ from lyceum.credit._steps import StepwiseCredit
 from lyceum.credit.base import BaseCredit, by_group, lay, row_reward
 from lyceum.credit.group import group_relative
 from lyceum.credit.shares import token_shares
+from lyceum.papers.gigpo._states import marked_states, state
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -98,13 +99,13 @@ class GiGPOCredit(BaseCredit):
             for mask, own in zip(written, of.spans(forest, learns=learns and of.state == "steps"), strict=True)
         ]
         if of.state == "steps":
-            return keys.steps(forest, spans, keys.state(of.history))
+            return keys.steps(forest, spans, state(of.history))
         if learns and not forest.node_key:
             raise RecipeError(
                 "credit.state: got 'marked', but no node of the step is marked with a key; allowed: 'steps', or a "
                 "rollout or an environment that marks states"
             )
-        return keys.marked_states(forest, spans)
+        return marked_states(forest, spans)
 
 
 def steps_left(row: Int[Tensor, " U"]) -> Float[Tensor, " U"]:

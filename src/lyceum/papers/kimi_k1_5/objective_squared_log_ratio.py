@@ -9,8 +9,7 @@ from pydantic import Field
 
 from lyceum.core.settings import ObjectiveSettings
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import BaseObjective, clean, ratio_metrics, token_ratio
-from lyceum.objective.p3o import of_rows
+from lyceum.objective.base import BaseObjective, clean, of_rows, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

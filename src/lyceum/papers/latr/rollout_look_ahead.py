@@ -13,7 +13,7 @@ from lyceum.core.settings import RolloutSettings, Size
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
-from lyceum.rollout._growth import at_most, edit_distance, end_before, extend_all, extend_to_end
+from lyceum.rollout._growth import at_most, end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
@@ -237,3 +237,13 @@ class LookAhead(RolloutSettings):
         if missing:
             requests.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
         return [*done, *await extend_to_end(context, requests)]
+
+
+def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """Least number of insertions, deletions and replacements that turn ``a`` into ``b`` (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]

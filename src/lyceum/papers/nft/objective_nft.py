@@ -10,8 +10,15 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Batch, Credited, Metrics, Objective, StepPlan
-from lyceum.objective._verdicts import require_verdicts
-from lyceum.objective.base import Aggregation, BaseObjective, clean, measured, ratio_metrics, token_ratio
+from lyceum.objective.base import (
+    Aggregation,
+    BaseObjective,
+    clean,
+    measured,
+    ratio_metrics,
+    require_verdicts,
+    token_ratio,
+)
 from lyceum.utils.lazy_imports import Tensor, torch
 
 RATES = (0.02, 0.98)

@@ -10,9 +10,8 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward.scorer.causal import FROZEN, FROZEN_NEEDS, log_odds, probability
 from lyceum.reward.scorer.judging import Question
-from lyceum.reward.scorer.models import ScorerModel
+from lyceum.reward.scorer.models import FROZEN, FROZEN_NEEDS, ScorerModel, log_odds, probability
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import mean
 

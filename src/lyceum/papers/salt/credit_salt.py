@@ -43,7 +43,7 @@ class Salt(StepwiseCredit, ForestCreditSettings):
         reward = row_reward(forest, rows, self.kl_in_reward)
         of_row = group_relative(reward, forest.group, scale=self.scale, ddof=self.ddof, eps=self.eps)
         spans = self.spans(forest, learns=bool(of_row.any()))
-        steps = keys.steps(forest, spans, keys.step_taken(self.history))
+        steps = keys.steps(forest, spans, step_taken(self.history))
         merged = merged_advantages(of_row.tolist(), steps.row.tolist(), steps.key)
         advantage = steps.lay(torch.tensor(merged, dtype=of_row.dtype), rows)
         rows_of_step = Counter(key for _, key in set(zip(steps.row.tolist(), steps.key, strict=True)))
@@ -69,3 +69,8 @@ def merged_advantages(advantage: Sequence[float], row: Sequence[int], key: Seque
         through[step][of] = advantage[of]
     mean = {step: mean_of(rows.values()) for step, rows in through.items()}
     return [mean[step] for step in key]
+
+
+def step_taken(history: int | None) -> keys.StepKey:
+    """A step and the steps before it."""
+    return lambda words, at: (keys.before(words, at, history), words[at])

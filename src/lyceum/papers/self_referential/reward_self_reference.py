@@ -11,7 +11,7 @@ from pydantic import Field
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
-from lyceum.reward.scorer.lexical import in_order
+from lyceum.reward.scorer.base import in_order
 
 MOST_CHARACTERS = 4_000
 """Maximum characters that are compared of a completion."""

@@ -14,8 +14,9 @@ from pydantic import Field
 from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Context, Game, GameSource, Grade, Rollout, TaskSource
+from lyceum.core.types import Context, Grade, Rollout, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
+from lyceum.papers.spiral._game import Game, GameSource
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 

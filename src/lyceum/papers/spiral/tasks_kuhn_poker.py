@@ -15,7 +15,8 @@ from pydantic import Field, field_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Game, Grade, Grader, Message, Task
+from lyceum.core.types import Grade, Grader, Message, Task
+from lyceum.papers.spiral._game import Game
 from lyceum.reward.base import each, verdict
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source

@@ -23,6 +23,8 @@ from lyceum.utils.seeds import SeedKey
 
 Verdict = TypeVar("Verdict")
 
+STEPS, SEGMENTS = "steps", "segments"
+"""What the last line of a reply begins with that lists steps, or marks segments."""
 LONGEST_LINE = 1000
 """Maximum characters of a reply's last line: a verdict is short."""
 

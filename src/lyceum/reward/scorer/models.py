@@ -1,17 +1,18 @@
-"""Models that scorers read with: loaded at the first question, once for all scorers that name the same one."""
+"""Frozen models that rewards and scorers read with, loaded at the first question, once for all that name the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from jaxtyping import Float
 from pydantic import model_validator
 
 from lyceum.core.component import PathText, Settings
-from lyceum.models.control_tokens import ControlTokens
+from lyceum.core.needs import Need
+from lyceum.core.types import FrozenName, GradingContext, Message, Scored
 from lyceum.models.load import (
     BASE,
     SCRATCH,
@@ -22,17 +23,23 @@ from lyceum.models.load import (
     load_policy,
     read_config,
 )
-from lyceum.models.load import read_tokenizer as tokenizer_of
+from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
-from lyceum.models.weights import Checkpoint, check_finite
+from lyceum.models.weights import Checkpoint
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.lazy_imports import Tensor, torch, transformers
+from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.paths import local_path
 
 MINILM, MINILM_FOLDER = "all-MiniLM-L6-v2", Path("models/all-minilm-l6-v2")
 """A sentence encoder by name, and the folder that ``make minilm`` fills."""
-MOST_TOKENS = 8192
-"""Maximum tokens of a text; what is longer is cut at its end, or at the model's own limit where that is lower."""
+FROZEN: dict[str, FrozenName] = {"reference": "reference", "average": "average"}
+"""Models of the stage that can be named in place of a path."""
+
+FROZEN_NEEDS = (
+    Need("reference", when=lambda own: own.model.path == "reference"),
+    Need("average", when=lambda own: own.model.path == "average"),
+)
+"""What settings need whose ``model`` may be one of these."""
 
 Family = Literal["AutoModel", "AutoModelForSequenceClassification"]
 
@@ -82,61 +89,19 @@ class ScorerModel(Settings):
             if family is None:
                 check_weights(self.settings)
             elif local_path(self.settings.path).is_dir():
-                self._checkpoint().check(getattr(transformers, family))
+                self.checkpoint().check(getattr(transformers, family))
 
     def labels(self) -> int:
         """How many labels its configuration has."""
         with errors_name("scorer.model"):
             return int(getattr(read_config(self.settings), "num_labels", 1))
 
-    def _checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
+        """Its weights, as files."""
         settings = self.settings
         source = str(local_path(settings.path)) if local_path(settings.path).exists() else settings.path
         may_leave = (*self.allow_unused_weights, "*position_ids")  # a buffer that older files have
         return Checkpoint("scorer.model", settings.path, source, {}, self.allow_missing_weights, may_leave)
-
-
-class ScorerReader:
-    """A model of a family with its tokenizer."""
-
-    def __init__(self, settings: ScorerModel, family: Family) -> None:
-        chosen = settings.settings
-        device = "cuda" if chosen.device == "auto" and torch.cuda.is_available() else chosen.device
-        with errors_name("scorer.model"):
-            self.tokenizer: Any = tokenizer_of(chosen)
-            loaded = settings._checkpoint().load(getattr(transformers, family), getattr(torch, chosen.dtype))
-            check_finite("scorer.model.path", chosen.path, loaded)
-        self.controls = ControlTokens(self.tokenizer)
-        self.model: Any = cast(Any, loaded).to("cpu" if device == "auto" else device).eval().requires_grad_(False)
-        self.model.config.pad_token_id = self.tokenizer.pad_token_id
-        positions = getattr(loaded.config, "max_position_embeddings", MOST_TOKENS)
-        self.most_tokens = int(min(MOST_TOKENS, self.tokenizer.model_max_length, positions))
-
-    def read(self, texts: Sequence[Any]) -> tuple[Any, Tensor]:
-        """(the model's output, attention mask) of texts or pairs of texts, padded together."""
-        first, second = zip(*texts, strict=True) if isinstance(texts[0], tuple) else (texts, None)
-        as_text = self.controls.as_text  # no text spells the mark that stands between those of a pair
-        given = self.tokenizer(
-            as_text(list(first)),
-            None if second is None else as_text(list(second)),
-            padding=self.tokenizer.pad_token is not None,
-            padding_side="right",  # a text's positions are the same alone and in a batch
-            truncation=True,
-            max_length=self.most_tokens,
-            return_tensors="pt",
-        ).to(self.model.device)
-        with torch.no_grad():
-            return self.model(**given), given["attention_mask"]
-
-    def batches(self, texts: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-        """Texts that go through the model together; one by one where it has no token to pad with."""
-        size = size if self.tokenizer.pad_token is not None else 1
-        return (texts[at : at + size] for at in range(0, len(texts), size))
-
-
-@cache
-def reader(model: ScorerModel, family: Family) -> ScorerReader:
-    return ScorerReader(model, family)
 
 
 @cache
@@ -145,6 +110,58 @@ def causal_model(model: ScorerModel) -> Policy:
         return load_policy(model.settings)
 
 
-def unit(vectors: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
-    """Each row at length 1; a row of zeros stays."""
-    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
+async def log_odds(
+    model: ScorerModel,
+    asked: Sequence[Sequence[Message]],
+    words: tuple[str, str],
+    context: GradingContext,
+    batch_tokens: int,
+) -> list[float]:
+    """log p(first word) - log p(second word) of what a model says after each prompt, in nats.
+
+    Args:
+        model: ``reference`` or ``average`` of the stage, or one of its own, in whose tokens it is then asked.
+        asked: chat messages.
+        words: their tokens' log-probabilities are added up.
+    Raises:
+        ValueError: both words have the same tokens.
+    """
+    render: Callable[[Sequence[Message]], list[int]]
+    encode: Callable[[str], list[int]]
+    frozen = FROZEN.get(model.path)
+    if frozen is not None:
+        render, encode = context.render, context.encode
+    else:
+        policy = causal_model(model)
+        render, encode = policy.render, policy.encode
+    said = [encode(word)[:-1] for word in words]  # the end of sequence is not scored
+    if said[0] == said[1]:
+        raise ValueError(f"the model has the same tokens for {words[0]!r} and {words[1]!r}")
+    paths: list[Scored] = []
+    for messages in asked:
+        prompt = render(messages)
+        paths += [Scored([*prompt, *tokens], len(prompt), len(prompt) + len(tokens)) for tokens in said]
+    if not paths:
+        return []
+    if frozen is not None:
+        found = await context.score_under(frozen, paths)
+    else:
+        found = path_logprobs(causal_model(model), paths, batch_tokens)
+    return [sum(a) - sum(b) for a, b in zip(found[::2], found[1::2], strict=True)]
+
+
+def filled(template: str, fields: dict[str, str]) -> str:
+    """A template with each ``{name}`` replaced at once: what a text contains is not read as a name."""
+    pieces, rest = list[str](), template
+    while rest:
+        at, name = min(((rest.find(f"{{{name}}}"), name) for name in fields if f"{{{name}}}" in rest), default=(-1, ""))
+        if at < 0:
+            break
+        pieces += [rest[:at], fields[name]]
+        rest = rest[at + len(name) + 2 :]
+    return "".join([*pieces, rest])
+
+
+def probability(odds: float) -> float:
+    """1 / (1 + exp(-odds)), for log-odds in nats."""
+    return 1.0 / (1.0 + math.exp(min(-odds, 700.0)))

@@ -7,8 +7,7 @@ from typing import Any
 
 from lyceum.core.forest import Forest
 from lyceum.core.tree import LOGGED_METRICS, Node, Tree, solved
-from lyceum.core.types import Credited, Grade, Origin
-from lyceum.core.verdicts import verdict_reader
+from lyceum.core.types import Credited, Grade, Origin, verdict_reader
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.levels import level_order
 from lyceum.utils.numbers import mean

@@ -33,13 +33,12 @@ from lyceum.core.types import Credited, Sampling, StepMetrics
 from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.objective.base import Terms
 from lyceum.training.stages._collect import GroupFilter
-from lyceum.training.stages._epochs import steps_in_words
 from lyceum.training.stages._gathered import GatheredGroups
 from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words
+from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, steps_in_words
 from lyceum.utils.lazy_imports import torch
 
 

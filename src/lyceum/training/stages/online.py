@@ -33,14 +33,13 @@ from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._epochs import last_step, note, steps_in_words
 from lyceum.training.stages._groups import source_of
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.models import learner_of, models_of
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.stopping import Ending, UntilOnline, ends_in_words
+from lyceum.training.stages.stopping import Ending, UntilOnline, ends_in_words, last_step, note, steps_in_words
 
 
 class Online(StageSettings):

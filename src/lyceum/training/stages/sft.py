@@ -22,9 +22,8 @@ from lyceum.core.types import Task, TaskSource, Trace
 from lyceum.models.demonstrations import demonstrated
 from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
-from lyceum.training.stages._epochs import last_step, note, steps_in_words
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words
+from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, last_step, note, steps_in_words
 from lyceum.utils.errors import RecipeError
 
 if TYPE_CHECKING:

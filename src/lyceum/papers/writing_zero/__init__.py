@@ -1,0 +1,1 @@
+"""Writing-Zero: Bridge the Gap Between Non-verifiable Problems and Verifiable Rewards, arXiv:2506.00103."""
