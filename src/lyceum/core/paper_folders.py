@@ -43,6 +43,7 @@ SLOTS: Mapping[str, str] = {
     "objective": "objective",
     "learner": "learner",
     "engine": "engine",
+    "runtime": "runtime",
 }
 """Slots of a recipe and of its stages -> the package of lyceum that has its components."""
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Traces,
         ValueModel,
     )
+    from lyceum.core.waves import Grows, Runtime
     from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
     from lyceum.models.policy import Policy
     from lyceum.training.stages.session import Session
@@ -385,6 +386,29 @@ class EngineSettings(Component, slot="engine"):
         which then serve nothing until they are loaded again."""
 
 
+class RuntimeSettings(Component, slot="runtime"):
+    """Where a stage's trees grow, and how far they may be ahead of its training."""
+
+    @property
+    def lag(self) -> int:
+        """Updates by which a step's weights may be newer than those its groups were sampled under; 0: by none."""
+        return 0
+
+    @property
+    def off_policy(self) -> bool:
+        """Whether ratios are relative to the log-probabilities under which tokens were sampled."""
+        return False
+
+    @abstractmethod
+    def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> Runtime:
+        """For one stage of a run.
+
+        Args:
+            here: grows trees in this process, which has the state of guides and graders.
+            start: what a worker in another process is told: the resolved recipe, and which stage of it.
+        """
+
+
 class TracesSettings(Component, slot="traces"):
     """Which parts of finished trees the policy is fine-tuned on."""
 
@@ -537,6 +561,7 @@ class Composition:
         evaluated_every: steps between evaluations during training; 0 for none.
         before: the run's stages before this one, by name: what each leaves, and the kind of a value model.
         roles: the stage's models and roles; None in a stage that has none.
+        runtime: where the stage's trees grow; None in this process alone.
     """
 
     steps: int | None = None
@@ -558,6 +583,7 @@ class Composition:
     replay: ReplaySettings | None = None
     learner: LearnerSettings | None = None
     engine: EngineSettings | None = None
+    runtime: RuntimeSettings | None = None
     roles: Roles | None = None
 
     def components(self) -> list[Component]:

@@ -192,6 +192,15 @@ def load_groups(content: bytes | None) -> list[Group]:
     return [] if content is None else list(_read(_rows(BytesIO(content))).groups)
 
 
+def dump_task(task: Task) -> str:
+    """A task as text, which ``load_task`` reads."""
+    return TREE["task"].write(task)
+
+
+def load_task(text: str) -> Task:
+    return TREE["task"].read(text)
+
+
 def read_heading(file: Path) -> Heading:
     """Which step a file's trees are of, without reading them.
 

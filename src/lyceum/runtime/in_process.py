@@ -15,9 +15,10 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lyceum.core.roles import Roles
+from lyceum.core.settings import RuntimeSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import (
@@ -38,6 +39,7 @@ from lyceum.core.types import (
     Task,
     ValueModel,
 )
+from lyceum.core.waves import Grows, Runtime
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import RenderedPrompt
 from lyceum.utils import progress as display
@@ -46,6 +48,16 @@ from lyceum.utils.seeds import SeedKey, counter_seed
 from lyceum.utils.stop_strings import ends_in_drawn
 
 T = TypeVar("T")
+
+
+class InProcessRuntime(RuntimeSettings):
+    """In the process that trains: generation and training take turns."""
+
+    kind: Literal["in-process"] = "in-process"
+
+    def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> Runtime:
+        return here
+
 
 ScoreUnder = Callable[[FrozenName, Sequence[Scored]], list[list[float]]]
 """The learner's ``score_under``."""
@@ -100,6 +112,7 @@ class InProcess:
         key: SeedKey,
         samples: int | None = None,
         under_way: Sequence[Tree] = (),
+        numbers: Sequence[int] | None = None,
         step: int = 0,
         progress: float = 0.0,
         done: Callable[[Tree], None] | None = None,
@@ -110,6 +123,8 @@ class InProcess:
             key: separates this call's random draws from those of other calls (the step).
             samples: trajectories of a task that does not say how many; None leaves it to the rollout.
             under_way: trees of earlier calls, whose unfinished trajectories go on.
+            numbers: of each task, in the order of the result, how often it was there before: each time has draws of its
+                own. None counts here; who has other processes run a part of the tasks says it.
             step, progress: how far the stage is, for rollouts that change over training.
             done: called with each finished tree, for the progress display.
         Raises:
@@ -119,11 +134,11 @@ class InProcess:
             raise RuntimeError("rollouts run in the loop of lyceum.utils.aio.run_async, not in another one")
         # Here, not when it was built: an evaluation between two steps has its own runtime over the same engine.
         self.engine.may_step = self._all_back
-        drawn: Counter[str] = Counter()
+        if numbers is None:
+            numbers = counted([*(tree.task for tree in under_way), *tasks])
 
         def context_of(task: Task, place: int, tree: Tree | None = None) -> TaskContext:
-            number, drawn[task.id] = drawn[task.id], drawn[task.id] + 1
-            key_of_task = (self.seed, key, task.id, number)
+            key_of_task = (self.seed, key, task.id, numbers[place])
             return TaskContext(self, task, key_of_task, place, tree=tree, step=step, progress=progress)
 
         async def one(context: TaskContext) -> Tree:
@@ -218,6 +233,16 @@ class InProcess:
             self._back.clear()
             await self._back.wait()
             await idle()
+
+
+def counted(tasks: Sequence[Task]) -> list[int]:
+    """How often each task is among those before it."""
+    seen: Counter[str] = Counter()
+    numbers: list[int] = []
+    for task in tasks:
+        numbers.append(seen[task.id])
+        seen[task.id] += 1
+    return numbers
 
 
 @dataclass(eq=False)

@@ -374,6 +374,7 @@ async def _train(
             left_out=unused,
             save_best=recipe.evaluate.save_best,
             start_weights=start_weights,
+            recipe=recipe,
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)

@@ -158,10 +158,16 @@ def ratio_metrics(forest: Forest) -> dict[str, float]:
     return {"replay/ratio": float(ratio.mean()), "replay/moved": float(moved.abs().mean())}
 
 
-def relative_to_behaviour(forest: Forest) -> Forest:
-    """``old_logprob`` of recorded tokens replaced by the log-probabilities under which they were sampled."""
-    if AGE not in forest.columns:
-        return forest
+def relative_to_behaviour(forest: Forest, tokens: Tensor | None = None) -> Forest:
+    """``old_logprob`` replaced by the log-probabilities (nats) under which tokens were sampled.
+
+    Args:
+        tokens: which, (T,); None: recorded ones, where there are some.
+    """
+    if tokens is None:
+        if AGE not in forest.columns:
+            return forest
+        tokens = replayed_tokens(forest)
     old: Float[Tensor, " T"] = forest.columns["old_logprob"]
-    mixed = torch.where(replayed_tokens(forest), forest.behaviour_logprob.to(old.dtype), old)
+    mixed = torch.where(tokens, forest.behaviour_logprob.to(old.dtype), old)
     return forest.with_columns(**{"old_logprob": mixed, START_LOGPROB: old})

@@ -117,7 +117,7 @@ class ProposerSolverGuide(TaskGuide):
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, Proposals)]
         accuracy = [share for note in notes for share in note.accuracy]
-        rejected = sum((note.rejected for note in notes), Counter[str]())
+        rejected = sum((Counter(note.rejected) for note in notes), Counter[str]())
         self._metrics = {
             "proposals/all": sum(note.proposed for note in notes),
             "proposals/solved_between": sum(0 < share < 1 for share in accuracy),

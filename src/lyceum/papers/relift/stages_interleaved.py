@@ -65,7 +65,7 @@ class Interleaved(Online):
         needed_demonstration(source[0], "stage 'interleaved'")
 
     def also(self, run: OnlineRun) -> list[Auxiliary]:
-        return [FineTuner(self.fine_tuning, run.session, run.sampler.runtime, total_steps=run.steps)]
+        return [FineTuner(self.fine_tuning, run.session, run.sampler.growing.here, total_steps=run.steps)]
 
 
 class FineTuner(Imitation):

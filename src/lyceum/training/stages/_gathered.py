@@ -75,7 +75,7 @@ class GatheredGroups:
         return trees
 
     async def grade(self, task: Task, leaves: Sequence[Node]) -> None:
-        await self.sampler.runtime.grade(task, leaves, key="data")
+        await self.sampler.growing.here.grade(task, leaves, key="data")
 
     def file(self, number: int) -> Path:
         from lyceum.run.stage_trees import part_file  # here: imports pyarrow

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lyceum.core.component import require_keys
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.core.types import GroupSource
+from lyceum.core.waves import Grown, RunsAhead
 from lyceum.training.stages._collect import Oversampling
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.session import Session
@@ -26,8 +28,20 @@ def source_of(stage: Online, session: Session, sampler: Sampler) -> GroupSource:
     return stage.replay.build(sampled, session.run.path, seed=seed, stage=session.stage, first_step=first_step)
 
 
+class Begun(NamedTuple):
+    """A wave that was begun, and how many groups it has."""
+
+    groups: int
+    grown: Future[Grown]
+
+
 class SampledGroups:
-    """Groups of tasks that are drawn now, in waves until enough are kept, and of those that earlier steps began."""
+    """Groups of tasks that are drawn now, in waves until enough are kept, and of those that earlier steps began.
+
+    Where trees grow while the stage learns, a step's first wave is begun as many steps ahead as the runtime's ``lag``
+    says, under the weights of that moment: its tokens are ``lag`` updates old whatever the clock does. Further waves of
+    a step, for groups that were dropped, are sampled under the step's own weights.
+    """
 
     def __init__(self, stage: Online, first_step: int, sampler: Sampler) -> None:
         self.stage, self.first_step, self.sampler = stage, first_step, sampler
@@ -36,8 +50,21 @@ class SampledGroups:
         """Those with trajectories that go on in the next step."""
         self.continued = 0
         """Trajectories of earlier steps that went on in the current one."""
+        self.ahead: dict[int, Begun] = {}
+        """First waves that were begun, by the steps of the stage that are done before the one that trains them."""
+
+    def begin(self, done: int, size: int) -> None:
+        """Begin the first waves that are due under the current weights."""
+        if not self.stage.runtime.lag:
+            return
+        runtime = cast(RunsAhead, self.sampler.runtime)
+        for step in range(done, min(done + self.stage.runtime.lag + 1, self.sampler.steps)):
+            if step not in self.ahead and not self.sampler.spent:
+                wave = self.sampler.wave(self.oversampling.tasks(size), key=(self.first_step + step, 0), step=step)
+                self.ahead[step] = Begun(len(wave.tickets), runtime.start(wave))
 
     async def take(self, done: int, size: int) -> list[Group]:
+        self.begin(done, size)
         collect = self.stage.collect
         kept: list[Group] = []
         rest: list[Group] = []
@@ -57,8 +84,12 @@ class SampledGroups:
         """So many groups: those that earlier steps began, and further ones."""
         further, self.under_way = [group.tree for group in self.under_way[:tasks]], self.under_way[tasks:]
         self.continued += sum(len(tree.unfinished) for tree in further)
-        key = (self.first_step + done, wave)
-        return [self.group(tree) for tree in await self.sampler.sample(tasks, key=key, step=done, under_way=further)]
+        if not wave and done in self.ahead:
+            trees = await self.sampler.begun(self.ahead.pop(done).grown)
+        else:
+            key = (self.first_step + done, wave)
+            trees = await self.sampler.sample(tasks, key=key, step=done, under_way=further)
+        return [self.group(tree) for tree in trees]
 
     def group(self, tree: Tree) -> Group:
         """What becomes of a tree that was sampled."""
@@ -82,11 +113,20 @@ class SampledGroups:
     def state_dict(self) -> dict[str, Any]:
         from lyceum.run.trees import dump_groups  # here: imports pyarrow
 
-        return {"oversampling": self.oversampling.state_dict(), "under_way": dump_groups(self.under_way)}
+        ahead = {}
+        for step, begun in self.ahead.items():  # those that are not done end first: nothing is lost or sampled twice
+            grown = begun.grown.result()
+            ahead[step] = {"trees": dump_groups([Group(tree) for tree in grown.trees]), "computed": grown.computed}
+        of_oversampling = self.oversampling.state_dict()
+        return {"oversampling": of_oversampling, "under_way": dump_groups(self.under_way), "ahead": ahead}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         from lyceum.run.trees import load_groups  # here: imports pyarrow
 
-        require_keys("stage.source", given=state, needed=("oversampling", "under_way"))
+        require_keys("stage.source", given=state, needed=("oversampling", "under_way", "ahead"))
         self.oversampling.load_state_dict(state["oversampling"])
         self.under_way = load_groups(state["under_way"])
+        for step, saved in state["ahead"].items():
+            trees = [group.tree for group in load_groups(saved["trees"])]
+            self.ahead[step] = Begun(len(trees), Future[Grown]())
+            self.ahead[step].grown.set_result(Grown(trees, saved["computed"]))

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from concurrent.futures import Future
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import require_keys
-from lyceum.core.needs import Gift, Gives, declared
+from lyceum.core.needs import Gives, declared
 from lyceum.core.roles import Roles
+from lyceum.core.settings import RuntimeSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import (
-    Curriculum,
-    EndingCurriculum,
-    Guidance,
-    JudgingValue,
-    ObservingValue,
-    Task,
-    ValueModel,
-)
+from lyceum.core.types import Curriculum, EndingCurriculum, Task, ValueModel
+from lyceum.core.waves import Grown, Runtime, Ticket, Wave
 from lyceum.models.policy import Policy
-from lyceum.reward.base import allow_code, combine
-from lyceum.runtime.in_process import InProcess, ScoreUnder
+from lyceum.reward.base import allow_code
+from lyceum.runtime.in_process import ScoreUnder, counted
+from lyceum.training.stages._growing import Growing
 from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RunError
 from lyceum.utils.seeds import SeedKey
@@ -44,6 +40,7 @@ class Sampler:
         policies: the models that it samples from; None: the run's own alone.
         roles: that these play.
         score_under: the learner's, where it may have frozen models.
+        runtime: where trees grow; None: here.
         steps: with which the stage ends at the latest; None: the settings'.
         draws: tasks after which no further ones are drawn; None sets no end.
     """
@@ -56,6 +53,7 @@ class Sampler:
         roles: Roles | None = None,
         *,
         score_under: ScoreUnder | None = None,
+        runtime: RuntimeSettings | None = None,
         steps: int | None = None,
         draws: int | None = None,
     ) -> None:
@@ -67,36 +65,22 @@ class Sampler:
         self.curriculum: Curriculum = require_built(
             curriculum, curriculum.build(session.source, seed=seed, policy=policy), drawing
         )
-        with allow_code():  # the user allowed the recipe's code when it was loaded
-            self.guidance: list[Guidance] = [
-                require_built(guide, guide.build(session.source, seed=seed), Guidance) for guide in settings.guidance
-            ]
-            self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
-            self.grader = combine(session.reward if settings.reward is None else settings.reward, session.source)
-            tools = settings.rollout.tools
-        self.value: ValueModel | None = None
+        value: ValueModel | None = None
         if settings.value is not None:
-            value = settings.value.handed_on(lambda stage: session.folder(stage) / "value")
-            self.value = value.build(policy, seed=seed)
-        offered = frozenset[Gift]() if settings.value is None else settings.value.offers
-        online = "value-online" in offered
-        self.observing = [cast(ObservingValue, self.value)] if online else []
-        """The value model, where it learns from each step."""
-        self.runtime = InProcess(
+            value = settings.value.handed_on(lambda stage: session.folder(stage) / "value").build(policy, seed=seed)
+        self.growing = Growing(
+            settings,
             policy,
             self.engine,
-            self.grader,
+            session.source,
+            session.reward,
             seed=seed,
-            max_tokens_per_task=settings.max_tokens_per_task,
-            value=self.value,
-            grader_asks=self.grader.asks_model,
-            tools=tools,
-            score_under=score_under,
-            judge=cast(JudgingValue, self.value) if "judgements" in offered else None,
+            folder=session.judgements,
+            value=value,
             roles=roles,
-            folder=session.run.path / "judgements",
+            score_under=score_under,
         )
-        self.samples = settings.composition().trajectories
+        self.runtime: Runtime = self.growing if runtime is None else runtime.build(self.growing, session.for_workers)
         self.sampled_before = session.counts.tokens_sampled
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
@@ -115,28 +99,35 @@ class Sampler:
             step: steps of the stage that are done.
             phase: what the terminal shows.
         """
+        wave = self.wave(tasks, key=key, step=step, under_way=under_way)
+        done = self.session.counter(phase, len(wave.tickets))
+        with self.session.run.timed("generate"):
+            return self.finished(await self.runtime.grow(wave, done))
+
+    async def begun(self, future: Future[Grown]) -> list[Tree]:
+        """The trees of a wave that was begun before."""
+        self.session.progress.phase("generating")
+        with self.session.run.timed("generate"):
+            return self.finished(await asyncio.wrap_future(future))
+
+    def wave(self, tasks: int, *, key: SeedKey, step: int, under_way: Sequence[Tree] = ()) -> Wave:
+        """Draw the tasks of :meth:`sample`."""
         new = tasks - len(under_way) if self.draws is None else min(tasks - len(under_way), self.draws)
         drawn = self.draw(new)
         self.draws = None if self.draws is None else self.draws - new
-        before = self.engine.tokens_computed
-        done, progress = self.session.counter(phase, len(under_way) + new), self.progress(step)
-        with self.session.run.timed("generate"):
-            trees = await self.runtime.run(
-                drawn,
-                self.rollout,
-                key=key,
-                samples=self.samples,
-                under_way=under_way,
-                step=step,
-                progress=progress,
-                done=done,
-            )
-        self.computed += self.engine.tokens_computed - before
-        for tree in trees:
+        trees = [*under_way, *[None] * len(drawn)]
+        of_tasks = [*(tree.task for tree in under_way), *drawn]
+        tickets = map(Ticket, of_tasks, counted(of_tasks), trees)
+        return Wave(key, step, self.progress(step), self.engine.version, tuple(tickets))
+
+    def finished(self, grown: Grown) -> list[Tree]:
+        """A wave's trees, whose cost counts from now on."""
+        self.computed += grown.computed
+        for tree in grown.trees:
             if tree.unfinished:  # its tokens are of this step, whatever becomes of it
                 self.session.counts.tokens_sampled += tree.sampled_tokens
                 tree.sampled_tokens = 0
-        return trees
+        return grown.trees
 
     def draw(self, tasks: int) -> list[Task]:
         """So many tasks of the curriculum.
@@ -170,7 +161,8 @@ class Sampler:
 
     def observe(self, trees: Sequence[Tree]) -> None:
         """Give a step's results to those that learn from them."""
-        for each in (self.curriculum, *self.guidance, self.grader, *self.observing):
+        growing = self.growing
+        for each in (self.curriculum, *growing.guidance, growing.grader, *growing.observing):
             each.observe(trees)
 
     def count(self, trees: Sequence[Tree]) -> dict[str, float]:
@@ -185,12 +177,14 @@ class Sampler:
                 self.session.progress.say(f"rollout.step: {note}")
         self.session.count(trees)
         metrics = {f"curriculum/{name}": value for name, value in self.curriculum.metrics().items()}
-        for settings, guide in zip(self.settings.guidance, self.guidance, strict=True):
+        for settings, guide in zip(self.settings.guidance, self.growing.guidance, strict=True):
             metrics |= {f"guidance/{settings.kind}/{name}": value for name, value in guide.metrics().items()}
         rollout = self.settings.rollout
         metrics |= {f"rollout/{rollout.kind}/{name}": value for name, value in rollout.metrics(trees).items()}
-        metrics |= {f"reward/{name}": value for name, value in self.grader.metrics().items()}
-        metrics |= {f"value/{name}": number for value in self.observing for name, number in value.metrics().items()}
+        metrics |= {f"reward/{name}": value for name, value in self.growing.grader.metrics().items()}
+        metrics |= {
+            f"value/{name}": number for value in self.growing.observing for name, number in value.metrics().items()
+        }
         metrics["tokens_computed/step"], self.computed = self.computed, 0
         return metrics
 
@@ -232,9 +226,7 @@ class Sampler:
         return drawn | {
             "sampled_before": self.sampled_before,
             "curriculum": self.curriculum.state_dict(),
-            "guidance": [guide.state_dict() for guide in self.guidance],
-            "grader": self.grader.state_dict(),
-            "value": None if self.value is None else self.value.state_dict(),
+            "growing": self.growing.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -243,8 +235,4 @@ class Sampler:
         if self.draws is not None:
             self.draws = int(state["draws"])
         self.curriculum.load_state_dict(state["curriculum"])
-        for guide, saved in zip(self.guidance, state["guidance"], strict=True):
-            guide.load_state_dict(saved)
-        self.grader.load_state_dict(state["grader"])
-        if self.value is not None:
-            self.value.load_state_dict(state["value"])
+        self.growing.load_state_dict(state["growing"])

@@ -101,7 +101,8 @@ class Method:
 
     def prepared(self, learner: Learner, forest: Forest) -> tuple[Forest, Credited]:
         """A step's forest with the columns that its loss reads, and its advantages."""
-        recorded = frozenset({"old_logprob"}) if AGE in forest.columns else frozenset[str]()
+        older = AGE in forest.columns or self.stage.off_policy
+        recorded = frozenset({"old_logprob"}) if older else frozenset[str]()
         forest = learner.annotate(forest, self.columns | recorded)
         credited = self.credited(forest)
         return self.stage.with_ratios(forest), credited

@@ -131,6 +131,8 @@ class Offline(StageSettings):
             )
         return lines
 
+    off_policy: ClassVar[bool] = False
+
     def with_ratios(self, forest: Forest) -> Forest:
         """The forest with ``old_logprob`` replaced where ratios are not relative to the start of the step."""
         if self.ratio == "step" or self.data.given:

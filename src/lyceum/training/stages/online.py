@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field
@@ -25,15 +26,16 @@ from lyceum.core.settings import (
     ReplaySettings,
     RewardSettings,
     RolloutSettings,
+    RuntimeSettings,
     StageSettings,
     ValueSettings,
 )
-from lyceum.core.types import Credited, EndingCurriculum, Stateful, StepMetrics
+from lyceum.core.types import Credited, EndingCurriculum, Origin, Stateful, StepMetrics
 from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import source_of
+from lyceum.training.stages._groups import SampledGroups, source_of
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
@@ -93,6 +95,8 @@ class Online(StageSettings):
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
+    runtime: Annotated[RuntimeSettings, slot("runtime", "in-process")] = of_kind("in-process")
+    """Where trees grow: in this process, or in others, ahead of the training where it says so."""
 
     @property
     def leaves(self) -> frozenset[Left]:
@@ -154,8 +158,15 @@ class Online(StageSettings):
             )
         return lines
 
+    @property
+    def off_policy(self) -> bool:
+        """Whether ratios of what the stage samples are relative to the log-probabilities under which it was drawn."""
+        return self.runtime.off_policy
+
     def with_ratios(self, forest: Forest) -> Forest:
         """The forest with ``old_logprob`` replaced where ratios are not relative to the start of the step."""
+        if self.off_policy:
+            return relative_to_behaviour(forest, forest.origin == int(Origin.POLICY))
         return forest if self.replay is None or self.replay.ratio == "step" else relative_to_behaviour(forest)
 
     def with_budget(self, tokens: int, *, keep_steps: bool) -> Self:
@@ -197,6 +208,7 @@ class OnlineRun:
             policies,
             settings.roles,
             score_under=self.learner.score_under,
+            runtime=settings.runtime,
             steps=self.steps,
             draws=None if settings.epochs is None else settings.epochs * tasks,
         )
@@ -209,18 +221,33 @@ class OnlineRun:
         session = self.session
         if self.note and not self.step:
             session.progress.say(self.note)
+        with closing(self.sampler.runtime):
+            await self._steps()
+        with self.method.learning():
+            for each in (self, *self.also):
+                each.learner.require_learnt()
+
+    async def _steps(self) -> None:
+        session = self.session
+        self.sampler.runtime.publish(self.engine.version)
         while not self.over:
             groups = await self.source.take(self.step, self.settings.tasks_per_step)
             forest = self.flatten(groups)
             credited, metrics = await self.learn(groups, forest)
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+            self.sampler.runtime.publish(self.engine.version)
             self.observe(groups, forest, credited)
             await self.record(groups, forest, credited, metrics)
             session.pause(self.step, self.steps, self.state_dict)
-        with self.method.learning():
-            for each in (self, *self.also):
-                each.learner.require_learnt()
+        self.tell_left_over()
+
+    def tell_left_over(self) -> None:
+        """Say how many groups were drawn ahead and are not trained, where the stage ends before its steps are done."""
+        ahead = self.source.ahead if isinstance(self.source, SampledGroups) else {}
+        if groups := sum(wave.groups for wave in ahead.values()):
+            self.session.run.summary({"not_trained": groups})
+            self.session.progress.say(f"{groups} groups were drawn ahead and are not trained: {self.ended_by}")
 
     @property
     def over(self) -> bool:

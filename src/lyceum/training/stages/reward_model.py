@@ -136,7 +136,7 @@ class RewardModelRun:
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
         self.sampler = Sampler(settings, session)
         self.engine = self.sampler.engine
-        self.model = cast(TrainableValue, self.sampler.value)
+        self.model = cast(TrainableValue, self.sampler.growing.value)
 
     async def run(self) -> None:
         while self.step < self.steps and not self.ended_by:

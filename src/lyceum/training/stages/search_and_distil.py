@@ -184,7 +184,7 @@ class SearchAndDistilRun:
         self.learner.require_learnt()
         if self.settings.value is not None and "value-training" in self.settings.value.offers:
             folder = self.session.folder(self.settings.name)
-            cast(TrainableValue, self.sampler.value).save(folder / "value")
+            cast(TrainableValue, self.sampler.growing.value).save(folder / "value")
 
     @property
     def ended_by(self) -> str:
@@ -235,7 +235,7 @@ class SearchAndDistilRun:
         if trace.tokens is not None or not self.settings.verified:
             return True
         (leaf,) = demonstrated(self.session.policy, trace).trajectories
-        await self.sampler.runtime.grade(task, [leaf], key="trace")
+        await self.sampler.growing.here.grade(task, [leaf], key="trace")
         return is_correct(leaf)
 
     def examples(self, tree: Tree) -> list[Example]:
@@ -244,7 +244,7 @@ class SearchAndDistilRun:
     def fit(self, examples: list[Example]) -> dict[str, Any]:
         if not self.settings.leaves:
             return {}
-        metrics = cast(TrainableValue, self.sampler.value).fit(examples)
+        metrics = cast(TrainableValue, self.sampler.growing.value).fit(examples)
         return {f"value/{name}": value for name, value in metrics.items()}
 
     async def distil(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.group import Group
@@ -25,6 +25,9 @@ from lyceum.utils.errors import Interrupted, NothingGraded, NothingLearnt
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.progress import Progress
 from lyceum.utils.tracebacks import frames
+
+if TYPE_CHECKING:
+    from lyceum.recipe.schema import Recipe
 
 GO_ON = "to go on all the same: the same command with --resume and max_steps_without_signal=0"
 
@@ -74,6 +77,9 @@ class Session:
     start_weights: Sequence[Tensor] | None = None
     """The trained weights with which the run began, where a stage starts from them."""
 
+    recipe: Recipe | None = None
+    """The run's, for workers in other processes."""
+
     def __post_init__(self) -> None:
         self._saved_at = time.monotonic()
 
@@ -85,6 +91,22 @@ class Session:
     def folder(self, stage: str) -> Path:
         """Where a stage leaves its models, ``model/`` and ``value/``: the last one in the run's own folder."""
         return self.run.path if stage == self.names[-1] else self.run.stages / stage
+
+    @property
+    def judgements(self) -> Path:
+        """Where graders keep what they paid for."""
+        return self.run.path / "judgements"
+
+    def for_workers(self) -> dict[str, Any]:
+        """What a worker in another process is told of the running stage."""
+        assert self.recipe is not None
+        return {
+            "recipe": self.recipe.resolved(),
+            "stage": self.stage,
+            "seed": self.stage_seed,
+            "judgements": str(self.judgements),
+            "threads": torch.get_num_threads(),
+        }
 
     def build_engine(self, settings: EngineSettings, policies: Sequence[Policy] | None = None) -> Engine:
         """An engine that serves the weights with which the running stage began.
@@ -266,11 +288,11 @@ class Session:
         self.progress.step(step, metrics)
         return metrics
 
-    def counter(self, phase: str, total: int) -> Callable[[Tree], None]:
-        """Show a phase's progress: returns a function to call with each finished tree."""
+    def counter(self, phase: str, total: int) -> Callable[..., None]:
+        """Show a phase's progress: returns a function to call as each tree is finished."""
         finished = 0
 
-        def done(_: Tree) -> None:
+        def done(_: Tree | None = None) -> None:
             nonlocal finished
             finished += 1
             self.progress.phase(phase, finished, total)

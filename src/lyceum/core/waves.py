@@ -1,0 +1,94 @@
+"""What a stage asks its runtime for: waves of drawn tasks, whose trees grow under one version of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from lyceum.core.tree import Tree
+from lyceum.core.types import State, Task
+from lyceum.utils.lazy_imports import nn
+from lyceum.utils.seeds import SeedKey
+
+
+class Ticket(NamedTuple):
+    """One group that was drawn.
+
+    Attributes:
+        number: how often its wave has the task before it: part of its seeds.
+        tree: that goes on, where an earlier step has begun it.
+    """
+
+    task: Task
+    number: int
+    tree: Tree | None = None
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Groups that are drawn together. With the recipe and a version of the weights it determines their trees.
+
+    Attributes:
+        key: part of their seeds, different for each wave of a stage.
+        step: steps of the stage that are done before the one that trains them.
+        progress: share of the stage that was done when they were drawn.
+        version: of the weights under which they are sampled.
+    """
+
+    key: SeedKey
+    step: int
+    progress: float
+    version: int
+    tickets: tuple[Ticket, ...]
+
+
+class Grown(NamedTuple):
+    """A wave's trees, in the order of its tickets; finished ones are graded.
+
+    Attributes:
+        computed: tokens that went through the model.
+    """
+
+    trees: list[Tree]
+    computed: int
+
+
+Done = Callable[[], None]
+"""Called as each tree is finished, for the progress display."""
+
+
+class Runtime(Protocol):
+    """Where a stage's trees grow."""
+
+    async def grow(self, wave: Wave, done: Done) -> Grown: ...
+
+    def publish(self, version: int) -> None:
+        """Let waves of this version be grown under the weights as they are now. Never waits for a worker."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Grows(Runtime, Protocol):
+    """What grows a stage's trees in this process; its state is that of guides and graders.
+
+    Attributes:
+        module: the weights that it samples under.
+    """
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class RunsAhead(Runtime, Protocol):
+    """A runtime in which trees grow while the stage learns."""
+
+    def start(self, wave: Wave) -> Future[Grown]:
+        """Begin a wave; the future may be waited for outside of the event loop."""
+        ...

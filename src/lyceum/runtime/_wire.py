@@ -1,0 +1,74 @@
+"""Messages between a run and its workers: JSON, tensors and trees as bytes, never a pickle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from lyceum.core.group import Group
+from lyceum.core.tree import Tree
+from lyceum.run.codec import decode, encode
+from lyceum.run.trees import dump_groups, load_groups
+
+LONGEST = 1 << 36
+"""Maximum bytes of a message."""
+_LENGTHS = struct.Struct("<3Q")
+
+
+class Message(NamedTuple):
+    """What was sent.
+
+    Attributes:
+        said: plain values and tensors.
+        trees: whole, in order.
+    """
+
+    said: dict[str, Any]
+    trees: list[Tree]
+
+
+def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
+    """
+    Raises:
+        TypeError: a value that could not be restored exactly; the message names its key.
+    """
+    from safetensors.torch import save
+
+    text, tensors = encode(said)
+    parts = [
+        text.encode(),
+        save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}) if tensors else b"",
+        dump_groups([Group(tree) for tree in trees]) or b"",
+    ]
+    return b"".join([_LENGTHS.pack(*map(len, parts)), *parts])
+
+
+def unpack(content: bytes) -> Message:
+    """
+    Raises:
+        ValueError: it is no message of :func:`pack`.
+    """
+    from safetensors.torch import load
+
+    if len(content) < _LENGTHS.size:
+        raise ValueError("a message of a worker is cut off")
+    lengths = _LENGTHS.unpack_from(content)
+    if sum(lengths) != len(content) - _LENGTHS.size:
+        raise ValueError("a message of a worker is cut off, or longer than it says")
+    parts: list[bytes] = []
+    start = _LENGTHS.size
+    for length in lengths:
+        parts.append(content[start : start + length])
+        start += length
+    tensors = load(parts[1]) if parts[1] else {}
+    return Message(decode(parts[0], tensors), [group.tree for group in load_groups(parts[2] or None)])
+
+
+def receive(connection: Connection) -> Message:
+    """
+    Raises:
+        EOFError, OSError: the other side has ended.
+    """
+    return unpack(connection.recv_bytes(LONGEST))

@@ -1,0 +1,486 @@
+"""Workers: processes of this machine that grow trees, each a function of the recipe, a snapshot and a wave.
+
+Waves are dealt by number and never by who is free, so that the same bits come whatever the clock does. A worker that is
+lost is started again and does its waves again whole, under the snapshots that they name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import Field
+
+from lyceum.core import paper_folders
+from lyceum.core.needs import FROZEN
+from lyceum.core.settings import Composition, RuntimeSettings
+from lyceum.core.tree import Tree
+from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Wave
+from lyceum.reward.base import named_code
+from lyceum.reward.function_registry import is_passed_in, shown
+from lyceum.run.codec import encode
+from lyceum.run.trees import dump_task
+from lyceum.runtime._wire import pack, receive
+from lyceum.utils import errors
+from lyceum.utils import progress as display
+from lyceum.utils.errors import RunError
+from lyceum.utils.lazy_imports import nn, torch
+from lyceum.utils.threads import usable_cores
+
+ENTRY = "lyceum.training.worker"
+"""Module whose ``main`` is the worker; a name, since nothing here may import what is above."""
+STARTS = 3
+"""Maximum times in a row that a worker may end without having finished a wave."""
+LOADING = 600.0
+"""Seconds that a worker may take to load the model, at the least."""
+GRACE = 5.0
+"""Seconds for a worker to end by itself."""
+
+
+class Processes(RuntimeSettings):
+    """In worker processes on this machine, synchronously or ahead of the training.
+
+    With ``staleness`` 0 and one worker a run is the same, bit for bit, as in one process. With ``staleness`` k the
+    groups of a step are sampled under the weights of k updates before, always: what is trained does not depend on how
+    long anything took. Several workers share each wave, its groups dealt in turn; the batches differ from those of
+    one worker, and so do last bits.
+    """
+
+    kind: Literal["processes"] = "processes"
+    workers: int = Field(default=1, ge=1, le=1024)
+    """Number of processes. Each loads the model."""
+    staleness: int = Field(default=0, ge=0, le=64)
+    """Updates by which the weights that a step trains are newer than those its groups were sampled under (no unit).
+    0: generation and training take turns."""
+    ratio: Literal["step", "behaviour"] = "step"
+    """What importance ratios are relative to: the policy at the start of the step, or the log-probabilities under which
+    tokens were sampled."""
+    threads: int | None = Field(default=None, ge=1)
+    """Threads of a worker; null: as many as the run has."""
+    patience: float = Field(default=600.0, gt=0)
+    """Seconds without a word from a worker that has work, after which it is ended and started again."""
+
+    @property
+    def lag(self) -> int:
+        return self.staleness
+
+    @property
+    def off_policy(self) -> bool:
+        return self.ratio == "behaviour"
+
+    def check(self, stage: Composition) -> list[str]:
+        lines: list[str] = []
+        cores = usable_cores()
+        if self.workers > cores:
+            lines.append(f"runtime.workers: got {self.workers} on {cores} cores; allowed: 1 to {cores}")
+        alone = "with runtime.kind 'processes', whose workers have no model but the policy"
+        read = [f"{part.slot}.kind: got {part.kind!r}" for part in stage.reward if part.needed & FROZEN]
+        if stage.value is not None:
+            read.append(f"value.kind: got {stage.value.kind!r}")
+        lines += [f"{got} {alone}; allowed: another, or runtime.kind in-process" for got in read]
+        named = [*named_code(stage.reward), *named_code(stage.rollout), *named_code(stage.guidance)]
+        lines += [
+            f"runtime.kind: got 'processes' with {shown(spec)!r}, a function that was passed in, which other processes "
+            "do not have; allowed: one in a file (FILE.py:NAME), or runtime.kind in-process"
+            for spec in named
+            if is_passed_in(spec)
+        ]
+        if stage.roles is not None and len(stage.roles.models) > 1:
+            lines.append(
+                f"roles.models: got {', '.join(stage.roles.models)} with runtime.kind 'processes', whose workers have "
+                "one model; allowed: one, or runtime.kind in-process"
+            )
+        if stage.engine is not None and "one-model" in stage.engine.offers:
+            lines.append(
+                f"engine.kind: got {stage.engine.kind!r} with runtime.kind 'processes', one in each; allowed: "
+                "embedded, or runtime.kind in-process"
+            )
+        if stage.learner is not None and "processes" in stage.learner.offers:
+            lines.append(
+                f"learner.kind: got {stage.learner.kind!r} with runtime.kind 'processes'; allowed: local, or "
+                "runtime.kind in-process"
+            )
+        return lines + (self._check_ahead(stage) if self.staleness else [])
+
+    def _check_ahead(self, stage: Composition) -> list[str]:
+        got = f"runtime.staleness: got {self.staleness}"
+        lines: list[str] = []
+        importance = getattr(stage.objective, "importance", None)
+        corrected = self.off_policy or (importance is not None and importance.mode != "none")
+        if not corrected:
+            lines.append(
+                f"{got}, but nothing corrects for tokens that older weights drew; allowed: 0, or "
+                "runtime.ratio=behaviour (ratios against the weights that drew them), or objective.importance.mode="
+                "truncate (weights beside the ratios)"
+            )
+        if stage.rollout is not None and "unfinished" in stage.rollout.offers:
+            lines.append(f"{got} with rollout {stage.rollout.kind!r}, whose trees span steps; allowed: 0")
+        if stage.replay is not None:
+            lines.append(f"{got} with replay {stage.replay.kind!r}; allowed: 0, or no replay")
+        return lines
+
+    def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> RunsAhead:
+        return Workers(self, here, start())
+
+
+Heard = Callable[[Mapping[str, int] | None], None]
+"""Called with what a worker has sampled and graded since it last said so, and with None as a tree is finished."""
+
+
+class Workers:
+    """A stage's workers, and the snapshots that they read.
+
+    Args:
+        here: whose module is published, and whose guides' and graders' state workers grow with.
+        start: what each is told: the resolved recipe, and which stage of it.
+    """
+
+    def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any]) -> None:
+        self.settings, self.here = settings, here
+        # Shared memory where there is some; the last worker to end takes it away, however this process ends.
+        shared = Path("/dev/shm")
+        at = shared if shared.is_dir() and os.access(shared, os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"lyceum-snapshots-{os.getpid()}-", dir=at))
+        self.snapshot: Path | None = None
+        threads = settings.threads or start["threads"]
+        told = {**start, "threads": threads, "snapshots": str(self.folder), "papers": paper_folders.options()[1::2]}
+        self.workers = [Worker(number, told, settings.patience) for number in range(settings.workers)]
+        self.waves = 0
+        self.reading: dict[int, Path] = {}
+        """Waves under way -> the snapshots that they need."""
+        self.closed = False
+
+    def publish(self, version: int) -> None:
+        from safetensors.torch import save_file
+
+        if self.closed:
+            return
+        file = self.folder / f"{version}.safetensors"
+        trained = {name: value for name, value in self.here.module.named_parameters() if value.requires_grad}
+        with torch.no_grad():
+            save_file({name: value.detach().cpu().contiguous().clone() for name, value in trained.items()}, file)
+        self.snapshot = file
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take away snapshots that no wave needs."""
+        for file in self.folder.glob("*.safetensors"):
+            if file != self.snapshot and file not in self.reading.values():
+                file.unlink()
+
+    async def grow(self, wave: Wave, done: Done) -> Grown:
+        loop = asyncio.get_running_loop()
+
+        def heard(counts: Mapping[str, int] | None) -> None:
+            # In the run's own thread: what is displayed is not for several.
+            with suppress(RuntimeError):  # the loop is closed: the run has ended
+                loop.call_soon_threadsafe(done if counts is None else partial(display.sampled, **counts))
+
+        return await asyncio.wrap_future(self.start(wave, heard))
+
+    def start(self, wave: Wave, heard: Heard = lambda counts: None) -> Future[Grown]:
+        assert self.snapshot is not None
+        self.waves += 1
+        number = self.waves
+        self.reading[number] = self.snapshot
+        state = self.here.state_dict()
+        shares = [wave.tickets[place :: len(self.workers)] for place in range(len(self.workers))]
+        parts: list[Future[Part] | None] = []
+        for worker, tickets in zip(self.workers, shares, strict=True):
+            said = {
+                "wave": number,
+                "key": wave.key,
+                "step": wave.step,
+                "progress": wave.progress,
+                "version": wave.version,
+                "weights": str(self.snapshot),
+                "state": state,
+                "tickets": [(None if t.tree is not None else dump_task(t.task), t.number) for t in tickets],
+            }
+            trees = [ticket.tree for ticket in tickets if ticket.tree is not None]
+            parts.append(worker.ask(number, pack(said, trees), heard) if tickets else None)
+        return _Joined(self, wave, number, state, parts).grown
+
+    def joined(self, wave: Wave, number: int, state: Mapping[str, Any], parts: Sequence[Part | None]) -> Grown:
+        """The trees of a wave, in the order of its tickets.
+
+        Raises:
+            RunError: a guide or a grader has changed while trees grew, and nobody can say which change counts.
+        """
+        self.reading.pop(number)
+        self._forget()
+        changed = next((part.state for part in parts if part is not None and not same(part.state, state)), None)
+        if changed is not None:
+            if len(self.workers) > 1 or self.settings.staleness:
+                raise RunError(
+                    f"runtime: {what_differs(changed, state)} changes while trees grow, which several workers, or "
+                    "staleness above 0, cannot do in one order; allowed: runtime.workers=1 and runtime.staleness=0"
+                )
+            self.here.load_state_dict(dict(changed))
+        trees: list[Tree] = []
+        for place, ticket in enumerate(wave.tickets):
+            part = parts[place % len(parts)]
+            assert part is not None
+            tree = part.trees[place // len(parts)]
+            if dump_task(tree.task) == dump_task(ticket.task):
+                tree.task = ticket.task  # the same object: what drew it may know it by that
+            trees.append(tree)
+        return Grown(trees, sum(part.computed for part in parts if part is not None))
+
+    def close(self) -> None:
+        self.closed = True
+        for worker in self.workers:
+            worker.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Joined:
+    """Waits for all parts of a wave."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        wave: Wave,
+        number: int,
+        state: Mapping[str, Any],
+        parts: Sequence[Future[Part] | None],
+    ) -> None:
+        self.grown: Future[Grown] = Future()
+        self._arguments = workers, wave, number, state
+        self._parts = parts
+        asked = [part for part in parts if part is not None]
+        self._left = len(asked)
+        self._lock = threading.Lock()
+        if not asked:
+            self._end()
+        for part in asked:
+            part.add_done_callback(self._one)
+
+    def _one(self, _: Future[Part]) -> None:
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.grown.set_running_or_notify_cancel():
+            return
+        workers, wave, number, state = self._arguments
+        try:
+            parts = [None if part is None else part.result() for part in self._parts]
+            self.grown.set_result(workers.joined(wave, number, state, parts))
+        except BaseException as error:
+            self.grown.set_exception(error)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A worker's part of a wave."""
+
+    trees: list[Tree]
+    computed: int
+    state: dict[str, Any]
+
+
+@dataclass
+class _Asked:
+    content: bytes
+    heard: Heard
+    part: Future[Part] = field(default_factory=Future)
+
+
+class Worker:
+    """One process, started again where it is lost; its waves are asked again, in order."""
+
+    def __init__(self, number: int, start: Mapping[str, Any], patience: float) -> None:
+        self.name, self.patience = f"worker {number}", patience
+        self._start = pack(start)
+        self._asked: dict[int, _Asked] = {}
+        self._lock = threading.RLock()
+        self._ended = False
+        self._starts = 0
+        self._heard = time.monotonic()
+        self.restarts = 0
+        """Times that it was lost."""
+        self._begin()
+        threading.Thread(target=self._watch, name=f"lyceum-{self.name}-watch", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _begin(self) -> None:
+        self._starts += 1
+        ours, theirs = socket.socketpair()
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
+        path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+        # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, str(theirs.fileno()), path],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._socket, self._ready = ours, False
+        self._connection = Connection(os.dup(ours.fileno()))
+        self._heard = time.monotonic()
+        threading.Thread(
+            target=self._listen, args=(self._connection, self._process), name=f"lyceum-{self.name}", daemon=True
+        ).start()
+        self._send(self._start)
+        for asked in self._asked.values():
+            self._send(asked.content)
+
+    def _send(self, content: bytes) -> None:
+        with suppress(OSError):  # it has ended, which the listening thread sees
+            self._connection.send_bytes(content)
+
+    def ask(self, wave: int, content: bytes, heard: Heard) -> Future[Part]:
+        with self._lock:
+            if not self._asked:
+                self._heard = time.monotonic()
+            self._asked[wave] = asked = _Asked(content, heard)
+            self._send(content)
+        return asked.part
+
+    def _listen(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        while True:
+            try:
+                said, trees = receive(connection)
+            except (EOFError, OSError, ValueError):
+                break
+            self._heard = time.monotonic()
+            match said["what"]:
+                case "ready":
+                    self._ready = True
+                case "counts":
+                    self._tell(said["counts"])
+                case "done":
+                    self._tell(None)
+                case "grown":
+                    self._starts = 0
+                    with self._lock:
+                        asked = self._asked.pop(said["wave"], None)
+                    if asked is not None:
+                        asked.part.set_result(Part(trees, said["computed"], said["state"]))
+                case _:
+                    self._fail(_error(said["error"], said["lines"]))
+        if not self._ended:
+            process.kill()
+            self._lost(process.wait())
+
+    def _tell(self, counts: Mapping[str, int] | None) -> None:
+        with self._lock:
+            current = next(iter(self._asked.values()), None)  # waves are grown in the order in which they were asked
+        if current is not None:
+            current.heard(counts)
+
+    def _lost(self, code: int) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self.restarts += 1
+            if self._starts < STARTS:
+                self._begin()
+                return
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._fail(RunError([f"runtime: {self.name} {how} {STARTS} times in a row", *self._last_words()]))
+
+    def _last_words(self) -> list[str]:
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-5:]
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._ended = True
+            asked, self._asked = list(self._asked.values()), {}
+        for each in asked:
+            each.part.set_exception(error)
+
+    def _watch(self) -> None:
+        """End a process that says nothing while it has work."""
+        while not self._ended:
+            time.sleep(min(1.0, self.patience / 4))
+            with self._lock:
+                limit = self.patience if self._ready else max(self.patience, LOADING)
+                silent = bool(self._asked) and time.monotonic() - self._heard > limit
+                if silent:
+                    self._heard = time.monotonic()
+                    self._process.kill()
+
+    def close(self) -> None:
+        with self._lock:
+            self._ended = True
+            asked, self._asked = list(self._asked.values()), {}
+        for each in asked:
+            each.part.cancel()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # both sides read an end
+        self._socket.close()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+
+
+def _error(name: str, lines: Sequence[str]) -> Exception:
+    """An error of a worker as one of this process."""
+    kind: Any = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, RunError | errors.RecipeError):
+        return kind(lines)
+    return RunError([f"a worker failed: {name}", *lines])
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two states are equal, tensors bit for bit."""
+    (text, tensors), (others_text, others) = encode(one), encode(other)
+    return text == others_text and all(torch.equal(tensor, others[name]) for name, tensor in tensors.items())
+
+
+def what_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Which part of a state is not equal."""
+    found = [name for name in one if not same({name: one[name]}, {name: other.get(name)})]
+    return " and ".join(found) or "a state"
+
+
+def load_snapshot(module: nn.Module, file: str | Path) -> None:
+    """Give a module the weights that were published.
+
+    Raises:
+        RunError: they are another model's.
+    """
+    from safetensors.torch import load_file
+
+    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    found = load_file(file)
+    if found.keys() != trained.keys():
+        odd = ", ".join(sorted(found.keys() ^ trained.keys())[:3])
+        raise RunError(f"runtime: a snapshot has other weights than the worker's model: {odd}")
+    with torch.no_grad():
+        for name, value in trained.items():
+            value.copy_(found[name])

@@ -1,0 +1,125 @@
+"""The growing part of a stage: drawn tasks and a version of the weights in, finished trees out, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lyceum.core.built import require_built
+from lyceum.core.component import require_keys
+from lyceum.core.needs import Gift
+from lyceum.core.roles import Roles
+from lyceum.core.settings import RewardSettings
+from lyceum.core.types import Engine, Guidance, JudgingValue, ObservingValue, TaskSource, ValueModel
+from lyceum.core.waves import Done, Grown, Wave
+from lyceum.models.policy import Policy
+from lyceum.reward.base import allow_code, combine
+from lyceum.runtime.in_process import InProcess, ScoreUnder
+from lyceum.utils.lazy_imports import nn
+
+if TYPE_CHECKING:
+    from lyceum.training.stages.offline import Offline
+    from lyceum.training.stages.online import Online
+    from lyceum.training.stages.reward_model import RewardModel
+    from lyceum.training.stages.search_and_distil import SearchAndDistil
+
+
+class Growing:
+    """Grows and grades a stage's trees over one engine.
+
+    Args:
+        settings: the stage's: its guidance, rollout, reward, value model and limits.
+        engine: that serves the policy.
+        reward: the recipe's, for a stage without one of its own.
+        seed: of the stage.
+        folder: where graders keep what they paid for.
+        value: the stage's value model.
+        roles: that its models play.
+        score_under: the learner's, where it may have frozen models.
+    """
+
+    def __init__(
+        self,
+        settings: Online | RewardModel | SearchAndDistil | Offline,
+        policy: Policy,
+        engine: Engine,
+        source: TaskSource,
+        reward: tuple[RewardSettings, ...],
+        *,
+        seed: int,
+        folder: Path,
+        value: ValueModel | None = None,
+        roles: Roles | None = None,
+        score_under: ScoreUnder | None = None,
+    ) -> None:
+        self.policy, self.engine, self.value = policy, engine, value
+        with allow_code():  # the user allowed the recipe's code when it was loaded
+            self.guidance: list[Guidance] = [
+                require_built(guide, guide.build(source, seed=seed), Guidance) for guide in settings.guidance
+            ]
+            self.rollout = reduce(lambda rollout, guide: guide(rollout), self.guidance, settings.rollout.build())
+            self.grader = combine(reward if settings.reward is None else settings.reward, source)
+            tools = settings.rollout.tools
+        offered = frozenset[Gift]() if settings.value is None else settings.value.offers
+        self.observing = [cast(ObservingValue, value)] if "value-online" in offered else []
+        """The value model, where it learns from each step."""
+        self.samples = settings.composition().trajectories
+        self.here = InProcess(
+            policy,
+            engine,
+            self.grader,
+            seed=seed,
+            max_tokens_per_task=settings.max_tokens_per_task,
+            value=value,
+            grader_asks=self.grader.asks_model,
+            tools=tools,
+            score_under=score_under,
+            judge=cast(JudgingValue, value) if "judgements" in offered else None,
+            roles=roles,
+            folder=folder,
+        )
+
+    @property
+    def module(self) -> nn.Module:
+        return self.policy.module
+
+    async def grow(self, wave: Wave, done: Done) -> Grown:
+        before = self.engine.tokens_computed
+        under_way = [ticket for ticket in wave.tickets if ticket.tree is not None]
+        new = [ticket for ticket in wave.tickets if ticket.tree is None]
+        trees = await self.here.run(
+            [ticket.task for ticket in new],
+            self.rollout,
+            key=wave.key,
+            samples=self.samples,
+            under_way=[ticket.tree for ticket in under_way if ticket.tree is not None],
+            numbers=[ticket.number for ticket in (*under_way, *new)],
+            step=wave.step,
+            progress=wave.progress,
+            done=lambda _: done(),
+        )
+        return Grown(trees, self.engine.tokens_computed - before)
+
+    def publish(self, version: int) -> None:
+        """Its engine has the weights that the stage has loaded."""
+
+    def close(self) -> None:
+        """Nothing of it runs elsewhere."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "guidance": [guide.state_dict() for guide in self.guidance],
+            "grader": self.grader.state_dict(),
+            "value": None if self.value is None else self.value.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage.sampler.growing", given=state, needed=self.state_dict())
+        saved: Sequence[dict[str, Any]] = state["guidance"]
+        for guide, of_guide in zip(self.guidance, saved, strict=True):
+            guide.load_state_dict(of_guide)
+        self.grader.load_state_dict(state["grader"])
+        if self.value is not None:
+            self.value.load_state_dict(state["value"])

@@ -1,0 +1,242 @@
+"""Trees that grow in processes of their own: the same bits, whatever the clock and the operating system do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from lyceum.core.waves import Grown, Wave
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.digests import first_difference, read_digests
+from lyceum.run.reader import read_summary
+from lyceum.run.trees import read_trees
+from lyceum.runtime import processes
+from lyceum.runtime._wire import pack, unpack
+from lyceum.runtime.processes import Processes, Workers, load_snapshot
+from lyceum.training.train import train
+from lyceum.utils.errors import Interrupted, RecipeError, RunError
+
+SMALL = [
+    *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=4", "rollout.samples=4", "digests=true", "steps=5"),
+    *("rollout.sampling.max_completion_tokens=6", "threads=1", "trees_every=1"),
+]
+AHEAD = ["runtime=processes", "runtime.staleness=2", "runtime.ratio=behaviour"]
+DAPO = ["collect.keep=with-gradient", "collect.max_waves=3"]
+
+REWARD = """
+import os, signal, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def score(completion, id):
+    for what in ("slow", "kill", "hang"):
+        # Only in a worker, and in the one task that the test names: each once.
+        file = HERE / what
+        if file.exists() and os.environ.get("LYCEUM_TEST_RUN") != str(os.getpid()):
+            if what == "slow":
+                time.sleep((hash((completion, os.getpid())) % 7) / 100)
+            else:
+                file.rename(HERE / f"{what}-done")
+                os.kill(os.getpid(), signal.SIGKILL) if what == "kill" else time.sleep(1000)
+    return sum(map(str.isdigit, completion)) / (1 + len(completion))
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Trains in a folder, by a reward that can be told to be slow, to be killed or to hang in a worker."""
+    monkeypatch.setenv("LYCEUM_TEST_RUN", str(os.getpid()))
+    (tmp_path / "own.py").write_text(REWARD)
+    reward = f"reward={json.dumps({'function': f'{tmp_path}/own.py:score', 'processes': 0})}"
+
+    def run(name, *keys, **how):
+        recipe = load_recipe("grpo", [*SMALL, reward, f"output={tmp_path}", f"name={name}", "trust_code=true", *keys])
+        return train(recipe, **how)
+
+    return run
+
+
+def same(one, other):
+    return first_difference(*map(read_digests, (one, other))) is None
+
+
+def test_one_worker_and_this_process_train_the_same_bits(run):
+    assert same(run("here", *DAPO), run("worker", *DAPO, "runtime=processes"))
+    assert not [*Path("/dev/shm").glob(f"lyceum-snapshots-{os.getpid()}-*")], "snapshots go with the run"
+
+
+def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, tmp_path):
+    steady = run("steady", *AHEAD, *DAPO)
+    (tmp_path / "slow").touch()
+    assert same(steady, run("slow-one", *AHEAD, *DAPO))
+    assert not same(steady, run("not-ahead", *DAPO)), "else nothing was ahead"
+    further = 0
+    for step in range(5):
+        trees = read_trees(steady / "trees" / f"step-{step + 1:06d}.parquet").groups
+        versions = [node.version[0] for group in trees for node in group.tree.nodes() if len(node.version)]
+        # A step's first wave is of two updates before; those for dropped groups are of now.
+        assert max(0, step - 2) in versions
+        assert set(versions) <= {max(0, step - 2), step}
+        further += step in versions and step > 2
+    assert further, "some step had to replace groups"
+
+
+def test_several_workers_share_a_wave_in_one_order(run, monkeypatch):
+    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
+    two = ["runtime=processes", "runtime.workers=2"]
+    assert same(run("once", *two), run("again", *two))
+
+
+@pytest.mark.parametrize("keys", [["runtime=processes"], AHEAD])
+def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, tmp_path, keys):
+    undisturbed = run("undisturbed", *keys)
+    (tmp_path / "kill").touch()
+    assert same(undisturbed, run("killed", *keys))
+    assert (tmp_path / "kill-done").exists(), "a worker was killed while it graded"
+
+
+def test_a_worker_that_hangs_is_ended_after_patience(run, tmp_path):
+    (tmp_path / "hang").touch()
+    assert same(run("hung", "runtime=processes", "runtime.patience=10", "steps=1"), run("here", "steps=1"))
+    assert (tmp_path / "hang-done").exists()
+
+
+def test_a_run_that_was_ahead_resumes_to_the_same_bits(run):
+    undisturbed = run("undisturbed", *AHEAD)
+    asked = []
+
+    def after_three():
+        asked.append(1)
+        return len(asked) == 3
+
+    with pytest.raises(Interrupted):
+        run("stopped", *AHEAD, interrupted=after_three)
+    assert same(undisturbed, run("stopped", *AHEAD, resume=True))
+
+
+def test_groups_that_a_stage_drew_ahead_and_does_not_train_are_told(run):
+    ended = run("ended", *AHEAD, "max_tokens=150", "steps=50")
+    steps = len(read_digests(ended))
+    assert steps < 50
+    assert read_summary(ended)["not_trained"] == 8, "two waves of four"
+
+
+def test_what_a_worker_says_of_its_end_is_the_runs_error(run, monkeypatch):
+    monkeypatch.setattr(processes, "ENTRY", "lyceum.no_such_module")
+    with pytest.raises(RunError, match=r"worker 0 ended with exit code 1 3 times in a row\n(.*\n)*.*no_such_module"):
+        run("none", "runtime=processes")
+
+
+def test_workers_end_with_a_run_that_is_killed(tmp_path):
+    keys = [*SMALL, "reward=number", f"output={tmp_path}", "name=killed", "runtime=processes", "steps=500"]
+    process = subprocess.Popen([sys.executable, "-m", "lyceum", "train", "grpo", *keys], stderr=subprocess.DEVNULL)
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    while not metrics.exists() or not metrics.read_text().strip():
+        assert process.poll() is None
+        time.sleep(0.1)
+    children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    snapshots = [*Path("/dev/shm").glob(f"lyceum-snapshots-{process.pid}-*")]
+    assert children
+    assert snapshots
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for _ in range(300):
+        gone = not any(Path(f"/proc/{pid}").exists() and not is_zombie(pid) for pid in children)
+        if gone and not any(folder.exists() for folder in snapshots):
+            return
+        time.sleep(0.1)
+    pytest.fail("a worker, or its snapshots, outlived the run")
+
+
+def is_zombie(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (["runtime.workers=900"], "runtime.workers: got 900 on"),
+        (["runtime.staleness=1"], "but nothing corrects for tokens that older weights drew"),
+        (["value=model", "rollout=value-filter"], "value.kind: got 'model' with runtime.kind 'processes'"),
+        (["engine=vllm"], "engine.kind: got 'vllm' with runtime.kind 'processes'"),
+        (["learner=fsdp"], "learner.kind: got 'fsdp' with runtime.kind 'processes'"),
+        (["runtime.staleness=1", "runtime.ratio=behaviour", "replay=own"], "runtime.staleness: got 1 with replay"),
+        (
+            ["runtime.staleness=1", "runtime.ratio=behaviour", "rollout=segments"],
+            "runtime.staleness: got 1 with rollout",
+        ),
+    ],
+)
+def test_what_workers_cannot_do_is_refused_at_once(keys, line):
+    with pytest.raises(RecipeError) as refused:
+        load_recipe("grpo", ["runtime=processes", *keys])
+    assert any(each.startswith(line) or line in each for each in refused.value.lines), refused.value.lines
+
+
+def test_an_importance_weight_corrects_for_staleness_too():
+    load_recipe("grpo", ["runtime=processes", "runtime.staleness=1", "objective.importance.mode=truncate"])
+
+
+def test_ratios_against_behaviour_are_those_of_what_was_drawn(run):
+    # Under one set of weights they differ by rounding alone: the clip never acts, and the metrics say how far it moved.
+    here = run("step", "steps=1")
+    behaviour = run("behaviour", "steps=1", "runtime=processes", "runtime.ratio=behaviour")
+    losses = [read_digests(each)[1]["generation"] for each in (here, behaviour)]
+    assert losses[0] == losses[1]
+
+
+def test_messages_come_back_whole_and_a_cut_one_is_refused():
+    said = {"wave": 3, "key": (1, "a", 0), "state": {"x": torch.arange(3), "n": float("nan"), "none": None}}
+    content = pack(said)
+    back = unpack(content)
+    assert back.said["key"] == (1, "a", 0)
+    assert torch.equal(back.said["state"]["x"], torch.arange(3))
+    assert not back.trees
+    for end in (3, len(content) - 1):
+        with pytest.raises(ValueError, match="cut off"):
+            unpack(content[:end])
+
+
+def test_a_snapshot_of_another_model_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(2, 2)}, tmp_path / "0.safetensors")
+    with pytest.raises(RunError, match=r"other weights than the worker's model: bias"):
+        load_snapshot(torch.nn.Linear(2, 2), tmp_path / "0.safetensors")
+
+
+class Here:
+    """A stage whose graders have a count."""
+
+    def __init__(self):
+        self.module, self.state = torch.nn.Linear(1, 1), {"graded": 0}
+
+    def state_dict(self):
+        return dict(self.state)
+
+    def load_state_dict(self, state):
+        self.state = dict(state)
+
+
+@pytest.mark.parametrize(("workers", "staleness"), [(1, 0), (2, 0), (1, 1)])
+def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(monkeypatch, workers, staleness):
+    monkeypatch.setattr(processes, "Worker", lambda *_: None)
+    here = Here()
+    of = Workers(Processes(workers=workers, staleness=staleness), here, {"threads": 1})
+    wave = Wave((0, 0), 0, 0.0, 0, ())
+    of.reading[1] = Path("none")
+    parts = [processes.Part([], 5, {"graded": 7})] * workers
+    if (workers, staleness) == (1, 0):
+        assert of.joined(wave, 1, here.state_dict(), parts) == Grown([], 5)
+        assert here.state == {"graded": 7}
+    else:
+        with pytest.raises(RunError, match="runtime: graded changes while trees grow"):
+            of.joined(wave, 1, here.state_dict(), parts)
+    of.folder.rmdir()
