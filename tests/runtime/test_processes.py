@@ -26,8 +26,8 @@ SMALL = [
     *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=4", "rollout.samples=4", "digests=true", "steps=5"),
     *("rollout.sampling.max_completion_tokens=6", "threads=1", "trees_every=1"),
 ]
-AHEAD = ["runtime=processes", "runtime.staleness=2", "runtime.ratio=behaviour"]
 DAPO = ["collect.keep=with-gradient", "collect.max_waves=3"]
+AHEAD = [*DAPO, "runtime=processes", "runtime.staleness=2", "runtime.ratio=behaviour"]
 
 REWARD = """
 import os, signal, time
@@ -49,15 +49,24 @@ def score(completion, id):
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workers")
+    (folder / "own.py").write_text(REWARD)
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Trains in a folder, by a reward that can be told to be slow, to be killed or to hang in a worker."""
+def run(folder, monkeypatch):
+    """Trains, each name once, by a reward that can be told to be slow, to be killed or to hang in a worker."""
     monkeypatch.setenv("LYCEUM_TEST_RUN", str(os.getpid()))
-    (tmp_path / "own.py").write_text(REWARD)
-    reward = f"reward={json.dumps({'function': f'{tmp_path}/own.py:score', 'processes': 0})}"
+    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
+    reward = f"reward={json.dumps({'function': f'{folder}/own.py:score', 'processes': 0})}"
 
     def run(name, *keys, **how):
-        recipe = load_recipe("grpo", [*SMALL, reward, f"output={tmp_path}", f"name={name}", "trust_code=true", *keys])
+        if (folder / name / "summary.json").exists() and not how:
+            return folder / name
+        recipe = load_recipe("grpo", [*SMALL, reward, f"output={folder}", f"name={name}", "trust_code=true", *keys])
         return train(recipe, **how)
 
     return run
@@ -72,15 +81,17 @@ def test_one_worker_and_this_process_train_the_same_bits(run):
     assert not [*Path("/dev/shm").glob(f"lyceum-snapshots-{os.getpid()}-*")], "snapshots go with the run"
 
 
-def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, tmp_path):
-    steady = run("steady", *AHEAD, *DAPO)
-    (tmp_path / "slow").touch()
-    assert same(steady, run("slow-one", *AHEAD, *DAPO))
-    assert not same(steady, run("not-ahead", *DAPO)), "else nothing was ahead"
+def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder):
+    (folder / "slow").touch()
+    slow = run("slow-one", *AHEAD)
+    (folder / "slow").unlink()
+    ahead = run("ahead", *AHEAD)
+    assert same(ahead, slow)
+    assert not same(ahead, run("here", *DAPO)), "else nothing was ahead"
     further = 0
     for step in range(5):
-        trees = read_trees(steady / "trees" / f"step-{step + 1:06d}.parquet").groups
-        versions = [node.version[0] for group in trees for node in group.tree.nodes() if len(node.version)]
+        groups = read_trees(ahead / "trees" / f"step-{step + 1:06d}.parquet").groups
+        versions = [node.version[0] for group in groups for node in group.tree.nodes() if len(node.version)]
         # A step's first wave is of two updates before; those for dropped groups are of now.
         assert max(0, step - 2) in versions
         assert set(versions) <= {max(0, step - 2), step}
@@ -88,28 +99,27 @@ def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, tmp_pa
     assert further, "some step had to replace groups"
 
 
-def test_several_workers_share_a_wave_in_one_order(run, monkeypatch):
-    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
-    two = ["runtime=processes", "runtime.workers=2"]
-    assert same(run("once", *two), run("again", *two))
+def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, folder):
+    (folder / "kill").touch()
+    assert same(run("ahead", *AHEAD), run("killed", *AHEAD))
+    assert (folder / "kill-done").exists(), "a worker was killed while it graded"
 
 
-@pytest.mark.parametrize("keys", [["runtime=processes"], AHEAD])
-def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, tmp_path, keys):
-    undisturbed = run("undisturbed", *keys)
-    (tmp_path / "kill").touch()
-    assert same(undisturbed, run("killed", *keys))
-    assert (tmp_path / "kill-done").exists(), "a worker was killed while it graded"
+def test_several_workers_share_a_wave_in_one_order_and_one_of_them_may_be_lost(run, folder):
+    two = ["runtime=processes", "runtime.workers=2", "steps=3"]
+    once = run("two", *two)
+    (folder / "kill").touch()
+    assert same(once, run("two-again", *two))
+    assert not (folder / "kill").exists()
 
 
-def test_a_worker_that_hangs_is_ended_after_patience(run, tmp_path):
-    (tmp_path / "hang").touch()
-    assert same(run("hung", "runtime=processes", "runtime.patience=10", "steps=1"), run("here", "steps=1"))
-    assert (tmp_path / "hang-done").exists()
+def test_a_worker_that_hangs_is_ended_after_patience(run, folder):
+    (folder / "hang").touch()
+    assert same(run("hung", "runtime=processes", "runtime.patience=10", "steps=1"), run("one-step", "steps=1"))
+    assert (folder / "hang-done").exists()
 
 
 def test_a_run_that_was_ahead_resumes_to_the_same_bits(run):
-    undisturbed = run("undisturbed", *AHEAD)
     asked = []
 
     def after_three():
@@ -118,11 +128,11 @@ def test_a_run_that_was_ahead_resumes_to_the_same_bits(run):
 
     with pytest.raises(Interrupted):
         run("stopped", *AHEAD, interrupted=after_three)
-    assert same(undisturbed, run("stopped", *AHEAD, resume=True))
+    assert same(run("ahead", *AHEAD), run("stopped", *AHEAD, resume=True))
 
 
 def test_groups_that_a_stage_drew_ahead_and_does_not_train_are_told(run):
-    ended = run("ended", *AHEAD, "max_tokens=150", "steps=50")
+    ended = run("ended", *AHEAD, "collect.keep=all", "max_tokens=150", "steps=50")
     steps = len(read_digests(ended))
     assert steps < 50
     assert read_summary(ended)["not_trained"] == 8, "two waves of four"
@@ -169,7 +179,7 @@ def is_zombie(pid):
         (["learner=fsdp"], "learner.kind: got 'fsdp' with runtime.kind 'processes'"),
         (["runtime.staleness=1", "runtime.ratio=behaviour", "replay=own"], "runtime.staleness: got 1 with replay"),
         (
-            ["runtime.staleness=1", "runtime.ratio=behaviour", "rollout=segments"],
+            ["runtime.staleness=1", "runtime.ratio=behaviour", "rollout.tokens_per_step=9"],
             "runtime.staleness: got 1 with rollout",
         ),
     ],
@@ -182,14 +192,6 @@ def test_what_workers_cannot_do_is_refused_at_once(keys, line):
 
 def test_an_importance_weight_corrects_for_staleness_too():
     load_recipe("grpo", ["runtime=processes", "runtime.staleness=1", "objective.importance.mode=truncate"])
-
-
-def test_ratios_against_behaviour_are_those_of_what_was_drawn(run):
-    # Under one set of weights they differ by rounding alone: the clip never acts, and the metrics say how far it moved.
-    here = run("step", "steps=1")
-    behaviour = run("behaviour", "steps=1", "runtime=processes", "runtime.ratio=behaviour")
-    losses = [read_digests(each)[1]["generation"] for each in (here, behaviour)]
-    assert losses[0] == losses[1]
 
 
 def test_messages_come_back_whole_and_a_cut_one_is_refused():
@@ -226,10 +228,10 @@ class Here:
 
 
 @pytest.mark.parametrize(("workers", "staleness"), [(1, 0), (2, 0), (1, 1)])
-def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(monkeypatch, workers, staleness):
-    monkeypatch.setattr(processes, "Worker", lambda *_: None)
+def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(workers, staleness):
     here = Here()
     of = Workers(Processes(workers=workers, staleness=staleness), here, {"threads": 1})
+    of.workers = [None] * workers
     wave = Wave((0, 0), 0, 0.0, 0, ())
     of.reading[1] = Path("none")
     parts = [processes.Part([], 5, {"graded": 7})] * workers

@@ -160,24 +160,27 @@ class Workers:
         self.folder = Path(tempfile.mkdtemp(prefix=f"lyceum-snapshots-{os.getpid()}-", dir=at))
         self.snapshot: Path | None = None
         threads = settings.threads or start["threads"]
-        told = {**start, "threads": threads, "snapshots": str(self.folder), "papers": paper_folders.options()[1::2]}
-        self.workers = [Worker(number, told, settings.patience) for number in range(settings.workers)]
+        self.told = {**start, "threads": threads, "snapshots": str(self.folder)}
+        self.told["papers"] = paper_folders.options()[1::2]
+        self.workers: list[Worker] = []
         self.waves = 0
         self.reading: dict[int, Path] = {}
         """Waves under way -> the snapshots that they need."""
-        self.closed = False
+        self._lock = threading.Lock()
 
     def publish(self, version: int) -> None:
         from safetensors.torch import save_file
 
-        if self.closed:
-            return
+        if not self.workers:  # not before: a stage that is built may never run
+            numbers = range(self.settings.workers)
+            self.workers = [Worker(number, self.told, self.settings.patience) for number in numbers]
         file = self.folder / f"{version}.safetensors"
         trained = {name: value for name, value in self.here.module.named_parameters() if value.requires_grad}
         with torch.no_grad():
             save_file({name: value.detach().cpu().contiguous().clone() for name, value in trained.items()}, file)
-        self.snapshot = file
-        self._forget()
+        with self._lock:
+            self.snapshot = file
+            self._forget()
 
     def _forget(self) -> None:
         """Take away snapshots that no wave needs."""
@@ -199,7 +202,8 @@ class Workers:
         assert self.snapshot is not None
         self.waves += 1
         number = self.waves
-        self.reading[number] = self.snapshot
+        with self._lock:
+            self.reading[number] = self.snapshot
         state = self.here.state_dict()
         shares = [wave.tickets[place :: len(self.workers)] for place in range(len(self.workers))]
         parts: list[Future[Part] | None] = []
@@ -224,8 +228,9 @@ class Workers:
         Raises:
             RunError: a guide or a grader has changed while trees grew, and nobody can say which change counts.
         """
-        self.reading.pop(number)
-        self._forget()
+        with self._lock:
+            self.reading.pop(number)
+            self._forget()
         changed = next((part.state for part in parts if part is not None and not same(part.state, state)), None)
         if changed is not None:
             if len(self.workers) > 1 or self.settings.staleness:
@@ -245,7 +250,6 @@ class Workers:
         return Grown(trees, sum(part.computed for part in parts if part is not None))
 
     def close(self) -> None:
-        self.closed = True
         for worker in self.workers:
             worker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
