@@ -28,6 +28,14 @@ def source_of(stage: Online, session: Session, sampler: Sampler) -> GroupSource:
     return stage.replay.build(sampled, session.run.path, seed=seed, stage=session.stage, first_step=first_step)
 
 
+def tell_left_over(source: GroupSource, session: Session, why: str) -> None:
+    """Say how many groups were drawn ahead and are not trained, where a stage has ended before its steps were done."""
+    ahead = source.ahead if isinstance(source, SampledGroups) else {}
+    if groups := sum(wave.groups for wave in ahead.values()):
+        session.run.summary({"not_trained": groups})
+        session.progress.say(f"{groups} groups were drawn ahead and are not trained: {why}")
+
+
 class Begun(NamedTuple):
     """A wave that was begun, and how many groups it has."""
 

@@ -35,7 +35,7 @@ from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import SampledGroups, source_of
+from lyceum.training.stages._groups import source_of, tell_left_over
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
@@ -221,33 +221,22 @@ class OnlineRun:
         session = self.session
         if self.note and not self.step:
             session.progress.say(self.note)
-        with closing(self.sampler.runtime):
-            await self._steps()
+        with closing(self.sampler.runtime) as runtime:
+            runtime.publish(self.engine.version)
+            while not self.over:
+                groups = await self.source.take(self.step, self.settings.tasks_per_step)
+                forest = self.flatten(groups)
+                credited, metrics = await self.learn(groups, forest)
+                self.step += 1
+                await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
+                runtime.publish(self.engine.version)
+                self.observe(groups, forest, credited)
+                await self.record(groups, forest, credited, metrics)
+                session.pause(self.step, self.steps, self.state_dict)
+        tell_left_over(self.source, session, self.ended_by)
         with self.method.learning():
             for each in (self, *self.also):
                 each.learner.require_learnt()
-
-    async def _steps(self) -> None:
-        session = self.session
-        self.sampler.runtime.publish(self.engine.version)
-        while not self.over:
-            groups = await self.source.take(self.step, self.settings.tasks_per_step)
-            forest = self.flatten(groups)
-            credited, metrics = await self.learn(groups, forest)
-            self.step += 1
-            await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-            self.sampler.runtime.publish(self.engine.version)
-            self.observe(groups, forest, credited)
-            await self.record(groups, forest, credited, metrics)
-            session.pause(self.step, self.steps, self.state_dict)
-        self.tell_left_over()
-
-    def tell_left_over(self) -> None:
-        """Say how many groups were drawn ahead and are not trained, where the stage ends before its steps are done."""
-        ahead = self.source.ahead if isinstance(self.source, SampledGroups) else {}
-        if groups := sum(wave.groups for wave in ahead.values()):
-            self.session.run.summary({"not_trained": groups})
-            self.session.progress.say(f"{groups} groups were drawn ahead and are not trained: {self.ended_by}")
 
     @property
     def over(self) -> bool:
