@@ -256,6 +256,8 @@ def page_of_slot(slot: str, found: dict[str, dict[str, Any]]) -> str:
         lines += ["## Settings that most kinds have", "", *head, *common, ""]
     for kind, of in found.items():
         lines += [f"## {kind}", "", *(f"{escaped(line)}\n" for line in of["about"].split("\n"))]
+        lines += formulas(of["equations"])
+        lines += [f"{place(of)}", ""]
         own = [line for line in rows[kind] if line not in common]
         lines += [*head, *own, ""] if own else []
         shared = dict.fromkeys(key.partition(".")[0] for line, key in rows[kind].items() if line in common)
@@ -263,6 +265,24 @@ def page_of_slot(slot: str, found: dict[str, dict[str, Any]]) -> str:
             names = ", ".join(f"`{name}`" for name in shared)
             lines += [f"{'Also' if own else 'Settings'}, as [most kinds](#settings-that-most-kinds-have): {names}.", ""]
     return "\n".join(lines)
+
+
+def formulas(found: list[dict[str, str]]) -> list[str]:
+    """A component's equations, each below what it is of and above its source."""
+    lines: list[str] = []
+    for of in found:
+        lines += [escaped(of["about"]), "", "```text", of["equation"], "```", ""]
+        lines += [f"Source: {escaped(of['source'])}", ""] if of["source"] else []
+    return lines
+
+
+def place(of: dict[str, Any]) -> str:
+    """A component's paper, where it is one's alone, and its file."""
+    file = f"`{of['file']}`"
+    if not of["paper"]:
+        return f"File: {file}, of the library."
+    arxiv = f" ([arXiv:{of['arxiv']}](https://arxiv.org/abs/{of['arxiv']}))" if of["arxiv"] else ""
+    return f"Paper: {escaped(of['title'])}{arxiv}. File: {file}."
 
 
 def row(setting: dict[str, Any], shown: Any) -> str:

@@ -476,6 +476,24 @@ def test_components_teach_settings_bounds_and_defaults(capsys):
     assert "(needed)" in capsys.readouterr().out
 
 
+def test_components_name_their_papers_and_files(capsys, monkeypatch):
+    assert main(["components", "credit", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["credit"]
+    hapo = {key: found["hapo"][key] for key in ("paper", "title", "arxiv", "file")}
+    assert hapo == {"paper": "hapo", "title": "HAPO", "arxiv": "2509.16591", "file": "papers/hapo/credit_hapo.py"}
+    assert found["prime"]["arxiv"], "its row has no number, its recipe does"
+    assert (found["group"]["paper"], found["group"]["file"]) == (None, "credit/group.py")
+    [equation] = found["group"]["equations"]
+    assert equation["equation"].startswith("A_i = (r_i - mean_g) / (std + eps)")
+    assert "arXiv:2402.03300" in equation["source"]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["components", "credit"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.strip() == "HAPO, arXiv:2509.16591" for line in lines)
+    assert all(any(of["file"] in line for line in lines) for of in found.values())
+
+
 def test_help_does_not_wait_for_a_models_library():
     code = "import sys; from lyceum.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

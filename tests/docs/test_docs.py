@@ -133,6 +133,17 @@ def test_links_of_pages_lead_to_files_and_headings():
     assert not broken
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/method.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_are_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w-]+\.\w+)[:`]", text))
+    places = [ROOT, ROOT / "src", ROOT / "src/lyceum"]
+    of_the_reader = {name for name in named if re.search(r"\bmy_|_my_|NAME", name)}
+    missing = [name for name in named - of_the_reader if not any((place / name).is_file() for place in places)]
+    assert named
+    assert missing == []
+
+
 def headings(page):
     text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
     found = re.findall(r"(?m)^#+ +(.*)$", text)

@@ -24,7 +24,7 @@ def command(
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.cli.explain import about, shown
+        from lyceum.cli.explain import shown
         from lyceum.core import own_components
         from lyceum.core.component import find, kinds
         from lyceum.core.paper_folders import SLOTS
@@ -42,24 +42,25 @@ def command(
         if kind is not None and slot is not None and kind not in found[slot]:
             raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
         document = {
-            name: {each: described(model) for each, model in of_room.items() if kind in (None, each)}
-            for name, of_room in found.items()
+            name: {each: described(model) for each, model in of_slot.items() if kind in (None, each)}
+            for name, of_slot in found.items()
         }
         out.json(document)
         if kind is None or slot is None:
-            table = Table()
-            for head in ("slot", "kind", "what it is", "file"):
+            table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+            for head in ("kind", "what it is, its paper and its file"):
                 table.add_column(head, overflow="fold")
-            for name, of_room in found.items():
-                for number, (each, model) in enumerate(of_room.items()):
-                    first = about(model).split("\n")[0]
-                    file = Text(document[name][each]["file"] or "")
-                    table.add_row(name if number == 0 else "", Text(each, style="bold"), Text(first), file)
-                table.add_section()
-            out.show(table, f"one kind with its settings: lyceum components {slot or 'SLOT'} KIND")
+            for name, of_slot in document.items():
+                if slot is None:
+                    table.add_row("", "")
+                    table.add_row(Text(name, style="bold underline"), "")
+                for each, component in of_slot.items():
+                    lines = [component["about"].split("\n")[0], *where(component)]
+                    table.add_row(Text(each, style="bold"), Text("\n".join(lines)))
+            out.show(table, "", f"one kind with its settings: lyceum components {slot or 'SLOT'} KIND")
             return
         for each, component in document[slot].items():
-            lines = [*component["about"].split("\n"), *([component["file"]] if component["file"] else [])]
+            lines = [*component["about"].split("\n"), *where(component)]
             out.show(Text(f"{slot}.kind: {each}", style="bold"), *lines)
             table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
             for head in ("  setting", "default", "allowed", "meaning"):
@@ -75,20 +76,34 @@ def command(
 
 
 def described(model: Any) -> dict[str, Any]:
-    from lyceum.cli.explain import about, settings
+    from lyceum.cli.explain import about, equations, settings
 
-    return {"about": about(model), "settings": settings(model), **place_of(model)}
+    return {
+        "about": about(model),
+        "equations": equations(model),
+        "settings": settings(model),
+        **place_of(model),
+    }
+
+
+def where(component: dict[str, Any]) -> list[str]:
+    """The lines that name a component's paper and its file, each where there is one."""
+    cited = [component["title"], *([f"arXiv:{component['arxiv']}"] if component["arxiv"] else [])]
+    return [line for line in (", ".join(cited) if component["paper"] else "", component["file"] or "") if line]
 
 
 def place_of(model: Any) -> dict[str, str | None]:
-    """The paper whose folder a component is in, and its file, lyceum's below the package; None where there is none."""
+    """The paper whose folder a component is in, its short title and its number on arXiv, and the component's file,
+    lyceum's below the package; None where there is none."""
     from pathlib import Path
 
     import lyceum
     from lyceum.core.own_components import file_of
     from lyceum.core.paper_folders import folder_of
+    from lyceum.recipe.papers import cited
 
     file, package = file_of(model), Path(lyceum.__file__).parent
     folder = folder_of(file)
     shown = file if file is None or not Path(file).is_relative_to(package) else str(Path(file).relative_to(package))
-    return {"paper": None if folder is None else folder.name, "file": shown}
+    title, arxiv = (None, None) if folder is None else cited(folder)
+    return {"paper": None if folder is None else folder.name, "title": title, "arxiv": arxiv, "file": shown}

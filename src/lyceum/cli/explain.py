@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 import types
 import typing
 from typing import Any, Literal
@@ -19,6 +22,38 @@ def about(model: type[BaseModel]) -> str:
     """The docstring, one line per paragraph."""
     paragraphs = (model.__doc__ or "").strip().split("\n\n")
     return "\n".join(" ".join(paragraph.split()).replace("``", "") for paragraph in paragraphs)
+
+
+def equations(model: type[BaseModel]) -> list[dict[str, str]]:
+    """The equations in the docstrings of a component's file: {about, equation, source} of each class and function that
+    has one, in their order. A text that is not there is empty."""
+    module = sys.modules[model.__module__]
+    own = [each for each in vars(module).values() if inspect.isclass(each) or inspect.isfunction(each)]
+    texts = [inspect.cleandoc(each.__doc__ or "") for each in own if each.__module__ == module.__name__]
+    found = ((text, _equation(text)) for text in texts)
+    return [
+        {
+            "about": " ".join(text.split("\n\n")[0].split()).replace("``", ""),
+            "equation": equation,
+            "source": _section(text, "Source"),
+        }
+        for text, equation in found
+        if equation
+    ]
+
+
+_SECTION = re.compile(r"(?m)^[A-Z]\w+:$")
+
+
+def _equation(docstring: str) -> str:
+    """The indented paragraphs before the sections of a docstring."""
+    paragraphs = re.split(r"\n\n+", _SECTION.split(docstring)[0].rstrip())[1:]
+    return "\n".join(inspect.cleandoc(f"\n{each}") for each in paragraphs if each.startswith("    "))
+
+
+def _section(docstring: str, name: str) -> str:
+    found = re.search(rf"(?m)^{name}:\n((?:    .*(?:\n|$))+)", docstring)
+    return "" if found is None else " ".join(found[1].split()).replace("``", "")
 
 
 def meaning(field: FieldInfo) -> str:

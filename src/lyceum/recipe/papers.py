@@ -153,6 +153,15 @@ def row_of(folder: PaperFolder) -> dict[str, Any]:
     return row
 
 
+def cited(folder: PaperFolder) -> tuple[str, str | None]:
+    """A paper's short title and its number on arXiv, by its row or else its recipes; the folder's name and None where
+    neither says them."""
+    row = row_of(folder)
+    said = (str(read_merged(name).get("paper", "")) for name in folder.recipes) if "arxiv" not in row else ()
+    number = row.get("arxiv") or next((paper.removeprefix("arXiv:") for paper in said if paper), None)
+    return str(row.get("name") or folder.name), number
+
+
 def read_row(place: str, row: Mapping[str, Any]) -> Paper:
     """A row that is checked; ``place`` names it in messages."""
     try:
