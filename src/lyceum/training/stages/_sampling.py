@@ -223,11 +223,8 @@ class Sampler:
 
     def state_dict(self) -> dict[str, Any]:
         drawn = {} if self.draws is None else {"draws": self.draws}
-        return drawn | {
-            "sampled_before": self.sampled_before,
-            "curriculum": self.curriculum.state_dict(),
-            "growing": self.growing.state_dict(),
-        }
+        of_drawing = {"sampled_before": self.sampled_before, "curriculum": self.curriculum.state_dict()}
+        return drawn | of_drawing | self.growing.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("stage.sampler", given=state, needed=self.state_dict())
@@ -235,4 +232,4 @@ class Sampler:
         if self.draws is not None:
             self.draws = int(state["draws"])
         self.curriculum.load_state_dict(state["curriculum"])
-        self.growing.load_state_dict(state["growing"])
+        self.growing.load_state_dict({name: state[name] for name in self.growing.state_dict()})
