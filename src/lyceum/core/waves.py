@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from lyceum.core.tree import Tree
 from lyceum.core.types import State, Task
@@ -81,7 +81,7 @@ class Grows(Runtime, Protocol):
     @property
     def module(self) -> nn.Module: ...
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
 
