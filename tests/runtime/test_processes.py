@@ -99,10 +99,11 @@ def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder
     assert further, "some step had to replace groups"
 
 
-def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, folder):
+def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, folder, caplog):
     (folder / "kill").touch()
     assert same(run("ahead", *AHEAD), run("killed", *AHEAD))
     assert (folder / "kill-done").exists(), "a worker was killed while it graded"
+    assert "worker 0 was ended by SIGKILL: it is started again" in caplog.text
 
 
 def test_several_workers_share_a_wave_in_one_order_and_one_of_them_may_be_lost(run, folder):

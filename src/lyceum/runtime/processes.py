@@ -7,7 +7,9 @@ lost is started again and does its waves again whole, under the snapshots that t
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import logging
 import os
 import shutil
 import signal
@@ -43,6 +45,8 @@ from lyceum.utils import progress as display
 from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import nn, torch
 from lyceum.utils.threads import usable_cores
+
+log = logging.getLogger(__name__)
 
 ENTRY = "lyceum.training.worker"
 """Module whose ``main`` is the worker; a name, since nothing here may import what is above."""
@@ -204,7 +208,7 @@ class Workers:
         number = self.waves
         with self._lock:
             self.reading[number] = self.snapshot
-        state = self.here.state_dict()
+        state = copy.deepcopy(self.here.state_dict())  # what it names may be changed while the wave grows
         shares = [wave.tickets[place :: len(self.workers)] for place in range(len(self.workers))]
         parts: list[Future[Part] | None] = []
         for worker, tickets in zip(self.workers, shares, strict=True):
@@ -322,8 +326,6 @@ class Worker:
         self._ended = False
         self._starts = 0
         self._heard = time.monotonic()
-        self.restarts = 0
-        """Times that it was lost."""
         self._begin()
         threading.Thread(target=self._watch, name=f"lyceum-{self.name}-watch", daemon=True).start()
 
@@ -405,11 +407,11 @@ class Worker:
         with self._lock:
             if self._ended:
                 return
-            self.restarts += 1
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             if self._starts < STARTS:
+                log.warning("%s %s: it is started again, and what it had not finished is done again", self.name, how)
                 self._begin()
                 return
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         self._fail(RunError([f"runtime: {self.name} {how} {STARTS} times in a row", *self._last_words()]))
 
     def _last_words(self) -> list[str]:
