@@ -17,8 +17,8 @@ from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
-from lyceum.runtime._wire import pack, unpack
 from lyceum.runtime.processes import Processes, Workers, load_snapshot
+from lyceum.runtime.wire import pack, unpack
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 

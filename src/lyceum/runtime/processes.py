@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import logging
 import os
 import shutil
@@ -38,12 +37,12 @@ from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Wave
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, shown
 from lyceum.run.codec import encode
-from lyceum.run.trees import dump_task
-from lyceum.runtime._wire import pack, receive
+from lyceum.runtime.wire import pack, receive
 from lyceum.utils import errors
 from lyceum.utils import progress as display
 from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import nn, torch
+from lyceum.utils.numbers import to_json
 from lyceum.utils.threads import usable_cores
 
 log = logging.getLogger(__name__)
@@ -203,6 +202,8 @@ class Workers:
         return await asyncio.wrap_future(self.start(wave, heard))
 
     def start(self, wave: Wave, heard: Heard = lambda counts: None) -> Future[Grown]:
+        from lyceum.run.trees import dump_task  # here: imports pyarrow
+
         assert self.snapshot is not None
         self.waves += 1
         number = self.waves
@@ -232,6 +233,8 @@ class Workers:
         Raises:
             RunError: a guide or a grader has changed while trees grew, and nobody can say which change counts.
         """
+        from lyceum.run.trees import dump_task  # here: imports pyarrow
+
         with self._lock:
             self.reading.pop(number)
             self._forget()
@@ -338,7 +341,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
-        path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+        path = to_json([entry for entry in sys.path if isinstance(entry, str)])
         # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, str(theirs.fileno()), path],

@@ -23,9 +23,9 @@ from lyceum.core.waves import Ticket, Wave
 from lyceum.models.load import load_policy
 from lyceum.recipe.schema import parse
 from lyceum.run.trees import load_task
-from lyceum.runtime._wire import Message, pack, receive
 from lyceum.runtime.processes import load_snapshot
-from lyceum.training.stages._growing import Growing
+from lyceum.runtime.wire import Message, pack, receive
+from lyceum.training.stages.growing import Growing
 from lyceum.training.stages.online import Online
 from lyceum.training.train import check
 from lyceum.utils.aio import run_async

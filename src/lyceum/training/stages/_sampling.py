@@ -20,7 +20,7 @@ from lyceum.core.waves import Grown, Runtime, Ticket, Wave
 from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code
 from lyceum.runtime.in_process import ScoreUnder, counted
-from lyceum.training.stages._growing import Growing
+from lyceum.training.stages.growing import Growing
 from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RunError
 from lyceum.utils.seeds import SeedKey

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.run.codec import decode, encode
-from lyceum.run.trees import dump_groups, load_groups
 
 LONGEST = 1 << 36
 """Maximum bytes of a message."""
@@ -36,6 +35,8 @@ def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
     """
     from safetensors.torch import save
 
+    from lyceum.run.trees import dump_groups  # here: imports pyarrow
+
     text, tensors = encode(said)
     parts = [
         text.encode(),
@@ -51,6 +52,8 @@ def unpack(content: bytes) -> Message:
         ValueError: it is no message of :func:`pack`.
     """
     from safetensors.torch import load
+
+    from lyceum.run.trees import load_groups  # here: imports pyarrow
 
     if len(content) < _LENGTHS.size:
         raise ValueError("a message of a worker is cut off")
