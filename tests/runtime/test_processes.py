@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from lyceum.core.tree import Node, Tree
+from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
@@ -205,6 +207,14 @@ def test_messages_come_back_whole_and_a_cut_one_is_refused():
     for end in (3, len(content) - 1):
         with pytest.raises(ValueError, match="cut off"):
             unpack(content[:end])
+
+
+def test_a_trees_entropies_come_back_though_files_do_not_hold_them():
+    tree = Tree(Task("t", ()), [Node.prompt([5])])
+    drawn = Continuation([7, 8], [-1.0, -2.0], [-1.0, -2.0], [0, 0], "stop", entropy=[0.5, 0.25])
+    tree.root.add_drawn(drawn, "x", number=0)
+    (back,) = unpack(pack({}, [tree])).trees
+    assert [node.entropy for node in back.nodes()] == [[], [0.5, 0.25]]
 
 
 def test_a_snapshot_of_another_model_is_refused(tmp_path):

@@ -37,7 +37,9 @@ def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
 
     from lyceum.run.trees import dump_groups  # here: imports pyarrow
 
-    text, tensors = encode(said)
+    # Guides read the entropies of what was drawn, which files of trees do not hold.
+    entropy = [[list(node.entropy) for node in tree.nodes()] for tree in trees]
+    text, tensors = encode({"said": said, "entropy": entropy})
     parts = [
         text.encode(),
         save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}) if tensors else b"",
@@ -66,7 +68,11 @@ def unpack(content: bytes) -> Message:
         parts.append(content[start : start + length])
         start += length
     tensors = load(parts[1]) if parts[1] else {}
-    return Message(decode(parts[0], tensors), [group.tree for group in load_groups(parts[2] or None)])
+    told, trees = decode(parts[0], tensors), [group.tree for group in load_groups(parts[2] or None)]
+    for tree, of_nodes in zip(trees, told["entropy"], strict=True):
+        for node, entropy in zip(tree.nodes(), of_nodes, strict=True):
+            node.entropy = entropy
+    return Message(told["said"], trees)
 
 
 def receive(connection: Connection) -> Message:
