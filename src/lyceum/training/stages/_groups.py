@@ -11,6 +11,7 @@ from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.core.types import GroupSource
 from lyceum.core.waves import Grown, RunsAhead
+from lyceum.runtime.wire import pack, unpack
 from lyceum.training.stages._collect import Oversampling
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.session import Session
@@ -124,7 +125,7 @@ class SampledGroups:
         ahead = {}
         for step, begun in self.ahead.items():  # those that are not done end first: nothing is lost or sampled twice
             grown = begun.grown.result()
-            ahead[step] = {"trees": dump_groups([Group(tree) for tree in grown.trees]), "computed": grown.computed}
+            ahead[step] = pack({"computed": grown.computed}, grown.trees)
         of_oversampling = self.oversampling.state_dict()
         return {"oversampling": of_oversampling, "under_way": dump_groups(self.under_way), "ahead": ahead}
 
@@ -135,6 +136,6 @@ class SampledGroups:
         self.oversampling.load_state_dict(state["oversampling"])
         self.under_way = load_groups(state["under_way"])
         for step, saved in state["ahead"].items():
-            trees = [group.tree for group in load_groups(saved["trees"])]
+            said, trees = unpack(saved)
             self.ahead[step] = Begun(len(trees), Future[Grown]())
-            self.ahead[step].grown.set_result(Grown(trees, saved["computed"]))
+            self.ahead[step].grown.set_result(Grown(trees, said["computed"]))
