@@ -16,7 +16,7 @@ from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
-from lyceum.run.reader import read_summary
+from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
 from lyceum.runtime.processes import Processes, Workers, load_snapshot
@@ -90,6 +90,10 @@ def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder
     ahead = run("ahead", *AHEAD)
     assert same(ahead, slow)
     assert not same(ahead, run("here", *DAPO)), "else nothing was ahead"
+    metrics = read_run_folder(ahead).metrics
+    assert [record["staleness/most"] for record in metrics[1:]] == [1, 2, 2, 2]
+    assert "staleness/most" not in metrics[0]
+    assert metrics[4]["staleness/mean"] > 0
     further = 0
     for step in range(5):
         groups = read_trees(ahead / "trees" / f"step-{step + 1:06d}.parquet").groups
@@ -252,4 +256,3 @@ def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(
     else:
         with pytest.raises(RunError, match="runtime: graded changes while trees grow"):
             of.joined(wave, 1, here.state_dict(), parts)
-    of.folder.rmdir()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import RunError, how_it_ended
 from lyceum.utils.threads import usable_cores
 
 ENDS_WITH_STARTER = "LYCEUM_ENDS_WITH_STARTER"
@@ -88,8 +88,7 @@ class _Other:
         # torch's and Python's own warnings at exit come after the error.
         errors = [line for line in lines if "Error" in line and not line.startswith(("File", "raise"))] or lines
         code = self.process.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return [f"{self.name} {how}" + (f": {errors[-1]}" if errors and code > 0 else "")]
+        return [f"{self.name} {how_it_ended(code)}" + (f": {errors[-1]}" if errors and code > 0 else "")]
 
     def end(self) -> None:
         if self.process.stdin is not None:

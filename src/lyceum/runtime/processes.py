@@ -11,7 +11,6 @@ import copy
 import logging
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from lyceum.run.codec import encode
 from lyceum.runtime.wire import pack, receive
 from lyceum.utils import errors
 from lyceum.utils import progress as display
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import RunError, how_it_ended
 from lyceum.utils.lazy_imports import nn, torch
 from lyceum.utils.numbers import to_json
 from lyceum.utils.threads import usable_cores
@@ -157,13 +156,10 @@ class Workers:
 
     def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any]) -> None:
         self.settings, self.here = settings, here
-        # Shared memory where there is some; the last worker to end takes it away, however this process ends.
-        shared = Path("/dev/shm")
-        at = shared if shared.is_dir() and os.access(shared, os.W_OK) else None
-        self.folder = Path(tempfile.mkdtemp(prefix=f"lyceum-snapshots-{os.getpid()}-", dir=at))
+        self.folder: Path | None = None
+        """Of the snapshots, once something is published: a stage that is built may never run."""
         self.snapshot: Path | None = None
-        threads = settings.threads or start["threads"]
-        self.told = {**start, "threads": threads, "snapshots": str(self.folder)}
+        self.told = {**start, "threads": settings.threads or start["threads"]}
         self.told["papers"] = paper_folders.options()[1::2]
         self.workers: list[Worker] = []
         self.waves = 0
@@ -174,9 +170,8 @@ class Workers:
     def publish(self, version: int) -> None:
         from safetensors.torch import save_file
 
-        if not self.workers:  # not before: a stage that is built may never run
-            numbers = range(self.settings.workers)
-            self.workers = [Worker(number, self.told, self.settings.patience) for number in numbers]
+        if self.folder is None:
+            self.folder = self._begin()
         file = self.folder / f"{version}.safetensors"
         trained = {name: value for name, value in self.here.module.named_parameters() if value.requires_grad}
         with torch.no_grad():
@@ -185,10 +180,20 @@ class Workers:
             self.snapshot = file
             self._forget()
 
+    def _begin(self) -> Path:
+        # Shared memory where there is some; the last worker to end takes it away, however this process ends.
+        shared = Path("/dev/shm")
+        at = shared if shared.is_dir() and os.access(shared, os.W_OK) else None
+        folder = Path(tempfile.mkdtemp(prefix=f"lyceum-snapshots-{os.getpid()}-", dir=at))
+        told = {**self.told, "snapshots": str(folder)}
+        self.workers = [Worker(number, told, self.settings.patience) for number in range(self.settings.workers)]
+        return folder
+
     def _forget(self) -> None:
         """Take away snapshots that no wave needs."""
-        for file in self.folder.glob("*.safetensors"):
-            if file != self.snapshot and file not in self.reading.values():
+        needed = {self.snapshot, *self.reading.values()}
+        for file in [] if self.folder is None else self.folder.glob("*.safetensors"):
+            if file not in needed:
                 file.unlink()
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
@@ -259,7 +264,8 @@ class Workers:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Joined:
@@ -410,7 +416,7 @@ class Worker:
         with self._lock:
             if self._ended:
                 return
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = how_it_ended(code)
             if self._starts < STARTS:
                 log.warning("%s %s: it is started again, and what it had not finished is done again", self.name, how)
                 self._begin()

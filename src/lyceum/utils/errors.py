@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -107,6 +108,11 @@ def close(given: str, allowed: Iterable[str]) -> list[str]:
         return sorted(word) != sorted(wanted), word[:1] != wanted[:1], -near
 
     return [words[word] for word in sorted(near, key=unlikely)]
+
+
+def how_it_ended(code: int) -> str:
+    """A process's return code in words; below 0 it is the signal's number."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 class Diverged(RunError):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lyceum.core.forest import Forest
+from lyceum.core.group import Group
 from lyceum.core.tree import LOGGED_METRICS, Node, Tree, solved
 from lyceum.core.types import Credited, Grade, Origin, verdict_reader
 from lyceum.utils.lazy_imports import torch
@@ -37,6 +38,23 @@ def rollout_metrics(trees: Sequence[Tree], forest: Forest, *, dropped: int = 0) 
         **_logged_by_rewards(leaves),
         **_rollout_counts(trees),
     }
+
+
+def staleness(groups: Sequence[Group], forest: Forest, version: int) -> dict[str, float]:
+    """By how many updates the weights that trained are newer than those that drew; nothing where all are the same.
+
+    Over the distinct tokens that the policy drew in the groups that were sampled for the step.
+
+    Args:
+        groups: those that the forest is of.
+        version: of the weights at the step's start.
+    """
+    sampled = torch.tensor([group.sampled for group in groups], dtype=torch.bool)
+    drawn = sampled[forest.tree] & (forest.version != Forest.NO_VERSION)
+    updates = version - forest.version[drawn]
+    if not bool(updates.any()):
+        return {}
+    return {"staleness/mean": float(updates.double().mean()), "staleness/most": int(updates.max())}
 
 
 def role_metrics(trees: Sequence[Tree], swaps: int) -> dict[str, float]:

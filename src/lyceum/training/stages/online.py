@@ -36,7 +36,7 @@ from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSett
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
 from lyceum.training.stages._groups import source_of, tell_left_over
-from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics
+from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.models import learner_of, models_of
@@ -293,6 +293,7 @@ class OnlineRun:
         dropped = [group.tree for group in groups if group.sampled and group.dropped]
         session.digest(step, sampled, metrics, forest=forest, credited=credited)
         metrics |= rollout_metrics(sampled, forest, dropped=len(dropped)) | self.sampler.count(sampled)
+        metrics |= staleness([group for group in groups if not group.dropped], forest, step - 1)
         metrics |= self.source.metrics()
         if unjudged := self.settings.collect.unjudged(dropped):
             metrics["groups_unjudged"] = unjudged
