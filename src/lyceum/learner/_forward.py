@@ -28,6 +28,14 @@ class RowsPlan:
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
 
+    @property
+    def paths(self) -> Sequence[Tensor]:
+        return torch.arange(self.rows * self.length).split(self.length)
+
+    @property
+    def owned_from(self) -> Sequence[int]:
+        return [0] * self.rows
+
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:

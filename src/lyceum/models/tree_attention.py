@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jaxtyping import Float, Int
 
+from lyceum.models.rows import rows_hidden
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
@@ -28,6 +29,16 @@ class AttentionPlan(Protocol):
     ) -> Tensor:
         """(T, H, D) queries, (T, Hkv, D) keys and values of the packed tokens -> (T, H, D)."""
         ...
+
+
+class PathsPlan(AttentionPlan, Protocol):
+    """A plan that knows the rows it stands for: see :class:`TreePlan`."""
+
+    @property
+    def paths(self) -> Sequence[Tensor]: ...
+
+    @property
+    def owned_from(self) -> Sequence[int]: ...
 
 
 def _attention(
@@ -72,6 +83,22 @@ def take_over(model: transformers.PreTrainedModel) -> None:
     model.set_attn_implementation(IMPLEMENTATION)
 
 
+def packed_hidden(
+    body: nn.Module, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
+) -> Float[Tensor, "T width"]:
+    """Last hidden state of each packed token, of a transformer without its head.
+
+    One whose attention was not replaced forwards the plan's paths as rows instead.
+    """
+    if body.config._attn_implementation != IMPLEMENTATION:  # pyright: ignore[reportAttributeAccessIssue]
+        rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
+        return rows_hidden(body, tokens, rows.paths, rows.owned_from)
+    output = body(
+        input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
+    )
+    return output.last_hidden_state.squeeze(0)
+
+
 @dataclass
 class _Chains:
     """Chains of similar size, padded to one shape: C chains, Lq queries and Lk keys each."""
@@ -106,6 +133,7 @@ class TreePlan:
     """
 
     def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int]) -> None:
+        self.paths, self.owned_from = paths, owned_from
         chains = [(path, start) for path, start in zip(paths, owned_from, strict=True) if start < len(path)]
         self.buckets: list[_Chains] = []
         order: list[Tensor] = []

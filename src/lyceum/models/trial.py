@@ -1,22 +1,32 @@
-"""Whether a model gives the same logits over a token tree as over plain sequences, tested once at load time."""
+"""Which way a model runs, tested once at load time: over token trees where that is exact, else over rows."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
+from peft import PeftModel
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from lyceum.models.context import BY_POSITION, unknown_rotary
 from lyceum.models.policy import Policy
+from lyceum.models.rows import ByRows, RowCache
 from lyceum.models.tree_attention import TreePlan
+
+log = logging.getLogger(__name__)
 
 TRUNK, BRANCH = 6, 3
 """Tokens of the test tree: a trunk with two branches."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 """Maximum |difference| / |logits| that counts as rounding: attention sums in another order."""
+
+_UNFIT = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError, AssertionError)
+"""What a model raises that cannot be called in some way; NotImplementedError is a RuntimeError."""
 
 Logits = Float[Tensor, "2 path V"]
 
@@ -25,6 +35,90 @@ Logits = Float[Tensor, "2 path V"]
 def logits_alone(module: PreTrainedModel) -> Logits:
     """Logits of both paths of the tree, by transformers' own forward: computed before attention is redirected."""
     return module(input_ids=_tokens(module)[_PATHS].to(module.device), use_cache=False).logits.float()
+
+
+def policy_of(
+    module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logits
+) -> Policy:
+    """The model over token trees, where its logits are the same over a tree as over plain sequences; else over rows.
+
+    Args:
+        alone: of the model before this, by transformers' own forward.
+    Raises:
+        NotImplementedError: neither is right.
+    """
+    causal = module.get_base_model() if isinstance(module, PeftModel) else module
+    own = causal.config._attn_implementation
+    if kind := unknown_rotary(causal.config.get_text_config()):
+        raise NotImplementedError(
+            f"its rotary embedding (rope_type {kind!r}) may depend on the longest sequence of a batch, so that sampling "
+            f"and training would disagree; allowed: {', '.join(sorted(BY_POSITION))}, longrope"
+        )
+    try:
+        policy = Policy(module, tokenizer)
+        check_trees(policy, alone)
+    except NotImplementedError as why:
+        causal.set_attn_implementation(own)
+        policy = Policy(module, tokenizer, by_rows=ByRows(str(why)))
+        check_rows(policy, alone)
+        log.warning("model: %s", over_rows(policy))
+    return policy
+
+
+def over_rows(policy: Policy) -> str:
+    """What it costs that a model runs over rows, for a line of the terminal."""
+    assert policy.by_rows is not None
+    slow = "" if policy.by_rows.caches else "; without a cache, so that each new token computes its row again"
+    return (
+        f"over rows, since {policy.by_rows.why}. Each completion is computed with its own prompt: what completions "
+        f"share is computed once for each, and a turn or a search's branch computes its prefix again{slow}"
+    )
+
+
+@torch.no_grad()
+def check_rows(policy: Policy, alone: Logits) -> None:
+    """Compare rows, alone and beside others, whole and token by token, with transformers' own forward.
+
+    Raises:
+        NotImplementedError: a token's logits depend on those after it or on other rows, or are not made by the output
+            layer of the last hidden states.
+    """
+    what, limit = type(policy.causal).__name__, TOLERANCE[policy.causal.dtype]
+    tokens = _tokens(policy.causal).to(policy.device)
+    paths = _PATHS.to(policy.device)
+    begun = policy.causal(input_ids=tokens[paths][:1, :TRUNK], use_cache=False).logits.float()
+    if not _apart(begun, alone[:1, :TRUNK]) <= limit:
+        raise NotImplementedError(
+            f"the logits of a {what} depend on later tokens, or on the other rows of a batch: it is no causal language "
+            "model"
+        )
+    try:
+        packed = policy.hidden(tokens, tokens, TreePlan(list(_PATHS), [0, TRUNK]))
+        apart = _apart(policy.head(packed)[paths], alone)
+    except _UNFIT as error:
+        raise NotImplementedError(f"the layers of a {what} cannot be run without its head: {error}") from error
+    if not apart <= limit:
+        raise NotImplementedError(f"the logits of a {what} are not its output layer's of its last hidden states")
+    assert policy.by_rows is not None
+    policy.run_by_rows(replace(policy.by_rows, caches=_caches(policy, tokens[paths], alone, limit)))
+
+
+def _caches(policy: Policy, rows: Int[Tensor, "2 path"], alone: Logits, limit: float) -> bool:
+    """Whether the cache gives the same: after a prompt that two rows branch from, and from the first token on."""
+    try:
+        for given in (TRUNK, 0):
+            cache = RowCache(policy.backbone, rows[:1, :given], caches=True)
+            cache.select(torch.zeros(2, dtype=torch.long, device=policy.device))
+            fed = torch.stack([policy.head(cache.feed(token)) for token in rows[:, given:].unbind(1)], 1)
+            if not _apart(fed, alone[:, given:]) <= limit:
+                return False
+    except _UNFIT:
+        return False
+    return True
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm())
 
 
 @torch.no_grad()
@@ -43,17 +137,19 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
     plan = _Keys(list(_PATHS), [0, TRUNK])
     try:
+        layers, heads, dim = policy.cache_shape
         hidden = policy.hidden(tokens, position, plan.to(policy.device))
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+    except NotImplementedError:
+        raise
+    except _UNFIT as error:
         raise NotImplementedError(f"{what} cannot be called over token trees: {error}") from error
-    layers, heads, dim = policy.cache_shape
     if plan.shapes != dict.fromkeys(range(layers), (heads, dim)):
         shapes = ", ".join(f"{h} of width {d}" for h, d in sorted(set(plan.shapes.values())))
         raise NotImplementedError(
             f"{what} has {len(plan.shapes)} layers with key heads {shapes}; the engine's cache is made for what its "
             f"configuration says: {layers} layers with {heads} of width {dim}"
         )
-    difference = float((policy.head(hidden)[paths] - alone).norm() / alone.norm())
+    difference = _apart(policy.head(hidden)[paths], alone)
     if not difference <= TOLERANCE[policy.causal.dtype]:
         raise NotImplementedError(
             f"{what} gives other logits over a token tree than over plain sequences (they differ by {difference:.1%}): "
