@@ -1,8 +1,8 @@
-"""The embedded engine for a model that runs over rows: slots of one length share a cache of transformers' own.
+"""The embedded engine for a model that runs over rows: slots that begin together share a cache of transformers' own.
 
-Such a cache holds whatever the model's layers keep (keys, convolutions, states) and cannot be cut at a node. Samples that
-have drawn the same tokens still share a slot, and a prompt that several ask for at once is computed once. A prefix that is
-continued later is computed again.
+Such a cache holds whatever the model's layers keep (keys, convolutions, states) and cannot be cut at a node. Samples
+that have drawn the same tokens still share a slot, and a prompt that several ask for at once is computed once. A prefix
+that is continued later is computed again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from lyceum.engine._slots import Ints, Job, Joining
 from lyceum.engine.embedded import EmbeddedEngine, carried_by
 from lyceum.models.rows import RowCache
 from lyceum.utils.lazy_imports import Tensor, torch
+
+MAX_CACHES = 8
+"""Caches from which on requests wait: their steps are not batched together."""
 
 
 class RowsEngine(EmbeddedEngine):
@@ -32,19 +35,26 @@ class RowsEngine(EmbeddedEngine):
     def _begin(self) -> None:
         """The model is always called as it is."""
 
+    def _admit(self) -> None:
+        # What begins together shares a cache, and each cache takes a forward of its own in each step.
+        free = self.config.max_sequences - self._slots.members
+        if not len(self._slots) or (len(self._caches) < MAX_CACHES and 4 * free >= self.config.max_sequences):
+            super()._admit()
+
     def _join(self, places: Mapping[Job, range]) -> None:
-        of_length: dict[int, list[Job]] = {}
+        assert self.policy.by_rows is not None
+        together: dict[int, list[Job]] = {}
         for job in places:
-            of_length.setdefault(len(job.request.prefix), []).append(job)
+            together.setdefault(0 if self.policy.by_rows.pads else len(job.request.prefix), []).append(job)
         joining: list[Joining] = []
-        for length, jobs in of_length.items():
-            prefixes = [tuple(job.request.prefix[:-1]) for job in jobs]
-            cache, row = self._prefilled(prefixes)
+        for jobs in together.values():
+            cache, row = self._prefilled([tuple(job.request.prefix[:-1]) for job in jobs])
             self._cache_of = np.append(self._cache_of, np.full(len(jobs), len(self._caches)))
             self._row_of = np.append(self._row_of, np.arange(len(jobs)))
             self._caches.append(cache)
             cache.select(row)
             for job in jobs:
+                length = len(job.request.prefix)
                 limit = min(job.request.sampling.max_completion_tokens, self.policy.context_length - length)
                 distribution = self._distribution(job.request)
                 joining.append(Joining(job, places[job], length - 1, -1, limit, distribution, carried_by(job)))
@@ -53,13 +63,12 @@ class RowsEngine(EmbeddedEngine):
             job.started = members.stop
 
     def _prefilled(self, prefixes: list[tuple[int, ...]]) -> tuple[RowCache, Tensor]:
-        """A cache of the different ones among prefixes of one length, and the row of each prefix."""
+        """A cache of the different ones among prefixes, and the row of each prefix."""
+        assert self.policy.by_rows is not None
         place = {prefix: n for n, prefix in enumerate(dict.fromkeys(prefixes))}
-        device, how = self.policy.device, self.policy.by_rows
-        tokens = torch.tensor(list(place), dtype=torch.long, device=device)
-        cache = RowCache(self.policy.backbone, tokens, caches=how is not None and how.caches)
-        self.occupancy.prefilled += tokens.numel()
-        return cache, torch.tensor([place[prefix] for prefix in prefixes], device=device)
+        cache = RowCache(self.policy.backbone, list(place), self.policy.by_rows, self.policy.device)
+        self.occupancy.prefilled += sum(map(len, place))
+        return cache, torch.tensor([place[prefix] for prefix in prefixes], device=self.policy.device)
 
     def _feed(self) -> Tensor:
         slots, hidden, order = self._slots, list[Tensor](), list[Ints]()

@@ -18,7 +18,7 @@ from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows, mark, marked
-from lyceum.models.tree_attention import AttentionPlan, TreePlan, packed_hidden, take_over
+from lyceum.models.tree_attention import AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
@@ -40,7 +40,7 @@ class Policy:
         tokenizer: its tokenizer, with a chat template where messages are to be rendered.
         by_rows: run it over rows, in this way; None for a model over token trees, or a copy of one over rows.
     Raises:
-        NotImplementedError: the architecture has attention that cannot be redirected.
+        NotOverTrees: the architecture has attention that cannot be redirected.
     """
 
     def __init__(
@@ -125,20 +125,18 @@ def redirect_attention(model: transformers.PreTrainedModel) -> None:
     """Replace a model's attention by lyceum's, so that it can run over packed token trees.
 
     Raises:
-        NotImplementedError: the architecture has attention that cannot be redirected.
+        NotOverTrees: the architecture has attention that cannot be redirected.
     """
-    if not getattr(model, "_supports_attention_backend", False):
-        raise NotImplementedError(
-            f"{type(model).__name__} does not take attention back ends in this transformers; "
-            "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
-        )
+    what = type(model).__name__
     # Their state runs along the packed sequence, or the tree does not support their mask: branches would mix.
     other = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
     if other:
-        raise NotImplementedError(
-            f"{type(model).__name__} has layers of {', '.join(sorted(other))}; "
-            f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
+        raise NotOverTrees(
+            f"{what} has layers of {', '.join(sorted(other))}; over token trees there are: "
+            f"{', '.join(sorted(_ATTENTION))}"
         )
+    if not getattr(model, "_supports_attention_backend", False):
+        raise NotOverTrees(f"the attention of {what} cannot be replaced in this transformers")
     take_over(model)
 
 

@@ -1,10 +1,11 @@
-"""A model over plain rows, by transformers' own forward and cache: for one whose branches cannot share what it computes.
+"""A model over plain rows, by transformers' own forward and cache, where branches cannot share what it computes.
 
 Each row is forwarded whole, so nothing is assumed of the layers but that no token depends on those after it.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +26,12 @@ class ByRows:
     Attributes:
         why: why it does not.
         caches: whether its cache gives what the whole row would; else each new token computes its row again.
+        pads: whether prompts of several lengths can be in one cache, padded on the left.
     """
 
     why: str
     caches: bool = False
+    pads: bool = False
 
 
 def mark(model: transformers.PreTrainedModel, how: ByRows) -> None:
@@ -75,24 +78,31 @@ def _forwarded(
 
 
 class RowCache:
-    """Rows of one length, and what the model keeps of them, to which each call adds one token per row.
+    """Rows, and what the model keeps of them, to which each call adds one token per row.
 
     Args:
-        caches: whether to use the model's cache; else the rows are computed again with each token.
+        rows: tokens of each; of one length, unless ``how`` pads.
     """
 
-    def __init__(self, body: nn.Module, tokens: Int[Tensor, "R L"], *, caches: bool) -> None:
-        self.body, self.tokens, self.caches = body, tokens, caches
+    def __init__(self, body: nn.Module, rows: Sequence[Sequence[int]], how: ByRows, device: torch.device) -> None:
+        self.body, self.caches = body, how.caches
+        longest = max(map(len, rows))
+        padding = [longest - len(row) for row in rows]
+        if any(padding) and not how.pads:
+            raise ValueError("rows of several lengths, and padding changes what this model computes")
+        filled = [[0] * pads + list(row) for pads, row in zip(padding, rows, strict=True)]
+        self.tokens = torch.tensor(filled, dtype=torch.long, device=device).view(len(rows), longest)
+        self._padding = torch.tensor(padding, device=device)
         self._cache: dict[str, Any] = {}
-        if caches and tokens.shape[1]:
-            self._forward(tokens)
+        if how.caches and longest:
+            self._forward(self.tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         """Keep these rows, in this order; one may be taken more than once."""
-        self.tokens = self.tokens[rows]
+        self.tokens, self._padding = self.tokens[rows], self._padding[rows]
         for cache in self._cache.values():
             cache.reorder_cache(rows)
 
@@ -102,7 +112,7 @@ class RowCache:
         return self._forward(token[:, None] if self.caches else self.tokens)[:, -1]
 
     def _forward(self, tokens: Int[Tensor, "R l"]) -> Float[Tensor, "R l width"]:
-        out = self.body(input_ids=tokens, use_cache=self.caches, **self._cache)
+        out = self.body(input_ids=tokens, use_cache=self.caches, **self._cache, **self._placed(tokens.shape[1]))
         if self.caches:
             # Models without attention call theirs by another name.
             names = ("past_key_values", "cache_params")
@@ -110,3 +120,13 @@ class RowCache:
             if not self._cache:
                 raise NotImplementedError(f"{type(self.body).__name__} returns no cache")
         return out.last_hidden_state
+
+    def _placed(self, new: int) -> dict[str, Tensor]:
+        """Which tokens are padding, and the positions of the new ones; nothing where there is none."""
+        if not self._padding.any():
+            return {}
+        at = torch.arange(self.tokens.shape[1], device=self.tokens.device) - self._padding[:, None]
+        placed = {"attention_mask": (at >= 0).long()}
+        if "position_ids" in inspect.signature(self.body.forward).parameters:
+            placed["position_ids"] = at[:, -new:].clamp(min=0)
+        return placed

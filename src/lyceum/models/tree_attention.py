@@ -21,6 +21,10 @@ from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 IMPLEMENTATION = "lyceum"
 
 
+class NotOverTrees(NotImplementedError):
+    """A model has layers that branches of a token tree cannot share."""
+
+
 class AttentionPlan(Protocol):
     """How packed tokens attend. One plan serves all layers of one forward."""
 
@@ -62,11 +66,9 @@ def _attention(
             "transformers: AutoModelForCausalLM.from_pretrained(run.model), or save_pretrained and load again"
         )
     if softcap is not None or s_aux is not None or dropout:
-        raise NotImplementedError(
-            f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout"
-        )
+        raise NotOverTrees(f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout")
     if value.shape[-1] != key.shape[-1]:
-        raise NotImplementedError(
+        raise NotOverTrees(
             f"{type(module).__name__}: keys of width {key.shape[-1]} and values of width {value.shape[-1]}; "
             "the tree attention takes one width for both"
         )
@@ -93,9 +95,7 @@ def packed_hidden(
     if body.config._attn_implementation != IMPLEMENTATION:  # pyright: ignore[reportAttributeAccessIssue]
         rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
-    output = body(
-        input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
-    )
+    output = body(input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan)
     return output.last_hidden_state.squeeze(0)
 
 
