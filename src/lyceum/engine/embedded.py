@@ -56,7 +56,11 @@ class EmbeddedConfig(EngineSettings):
     """Maximum tokens whose cache is kept for callers that continue from inner nodes."""
 
     def build(self, policy: Policy) -> EmbeddedEngine:
-        return EmbeddedEngine(policy, self)
+        if policy.by_rows is None:
+            return EmbeddedEngine(policy, self)
+        from lyceum.engine._rows import RowsEngine
+
+        return RowsEngine(policy, self)
 
 
 @dataclass
@@ -108,17 +112,21 @@ class EmbeddedEngine:
         self._reset()
 
     def _reset(self) -> None:
+        self._slots = Slots()
+        self._distributions: dict[Distribution, Request] = {}
+        self._cancelled = False  # whether some slot's request was cancelled
+        self._reset_cache()
+
+    def _reset_cache(self) -> None:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
-        self._slots, self._store = Slots(), Store(shape, dtype, device)
+        self._store = Store(shape, dtype, device)
         self._prompts = SharedPrompts(shape, dtype, device)
         self._keeper = Keeper(self.config.keep_tokens, TokenPool(shape, dtype, device))
-        self._distributions: dict[Distribution, Request] = {}
         # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
-        self._cancelled = False  # whether some slot's request was cancelled
 
     # For callers ---------------------------------------------------------------------------------------------------
 
@@ -182,11 +190,15 @@ class EmbeddedEngine:
             raise RuntimeError("weights were loaded while requests are in progress")
         if isinstance(weights, Mapping):
             self.policy.module.load_state_dict(weights)
+        self._forget_cache()
+        self.version = version
+
+    def _forget_cache(self) -> None:
+        """Drop what was computed from the old weights."""
         self._keeper.clear()
         self._left = {}
         self._packs.clear()
         self._decoder = None  # it holds the old copies
-        self.version = version
 
     # The pump ------------------------------------------------------------------------------------------------------
 
@@ -200,8 +212,7 @@ class EmbeddedEngine:
     async def _run(self) -> None:
         """Step while there is work. Between steps the callers run: they grade, and send new requests."""
         try:
-            # The model's modules (hooks, replaced layers) may have changed while no request was in progress.
-            self._decoder = Decoder.of(self.policy, self._packs if self.config.pack_weights else None)
+            self._begin()
             while self._waiting or len(self._slots) or self._scoring:
                 await self.may_step()
                 with torch.inference_mode():
@@ -214,6 +225,10 @@ class EmbeddedEngine:
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
+
+    def _begin(self) -> None:
+        # The model's modules (hooks, replaced layers) may have changed while no request was in progress.
+        self._decoder = Decoder.of(self.policy, self._packs if self.config.pack_weights else None)
 
     def _fail(self, error: BaseException) -> None:
         futures = [job.future for job in (*self._slots.job, *self._waiting)] + [future for _, future in self._scoring]
@@ -333,6 +348,18 @@ class EmbeddedEngine:
     def _step(self) -> None:
         """Feed every slot's token, draw the next for every sample, branch slots whose samples diverge."""
         slots = self._slots
+        drawn = self._draw(self._feed())
+        self.occupancy.steps += 1
+        self.occupancy.computed += len(slots)
+        self.occupancy.drawn += slots.members
+        progress.sampled(tokens=slots.members)
+        slots.cached += 1
+        slots.position += 1
+        self._settle(*drawn)
+
+    def _feed(self) -> Tensor:
+        """(A, V) logits after the token of every slot."""
+        slots = self._slots
         self._store.reserve(len(slots), int(slots.cached.max()) + 1)
         if self._plan is None:
             self._plan = DecodePlan(self._store, slots.cached, self._prompts.part(slots))
@@ -341,14 +368,7 @@ class EmbeddedEngine:
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
         hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()))
         lean = self._lean
-        drawn = self._draw(self.policy.head(hidden, None if lean is None else lean.output))
-        self.occupancy.steps += 1
-        self.occupancy.computed += len(slots)
-        self.occupancy.drawn += slots.members
-        progress.sampled(tokens=slots.members)
-        slots.cached += 1
-        slots.position += 1
-        self._settle(*drawn)
+        return self.policy.head(hidden, None if lean is None else lean.output)
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int) -> Tensor:
         """Directly from the weights where the architecture is known, else by the model's own forward."""
@@ -509,8 +529,13 @@ class EmbeddedEngine:
 
     def _regroup(self, groups: MemberGroups, live: NDArray[np.bool_]) -> Ints:
         """Every live group becomes a slot with its cache; returns the slot of each."""
+        place, source, target = self._slots.regroup(groups, live)
+        self._move(source, target)
+        return place
+
+    def _move(self, source: Ints, target: Ints) -> None:
+        """Copy the cache of slots to others, after slots were regrouped."""
         slots = self._slots
-        place, source, target = slots.regroup(groups, live)
         if len(source):
             longest = int(slots.cached.max())
             self._store.reserve(len(slots), longest)
@@ -518,7 +543,6 @@ class EmbeddedEngine:
         self._prompts.release(slots)
         self._forget_left()
         self._plan = None
-        return place
 
     # Scoring -------------------------------------------------------------------------------------------------------
 

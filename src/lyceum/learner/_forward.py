@@ -28,6 +28,14 @@ class RowsPlan:
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
 
+    @property
+    def paths(self) -> Sequence[Tensor]:
+        return torch.arange(self.rows * self.length).split(self.length)
+
+    @property
+    def owned_from(self) -> Sequence[int]:
+        return [0] * self.rows
+
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
@@ -235,32 +243,38 @@ def choose_layout(forest: Forest) -> Layout:
     return "tree" if 1.1 * forest.n_tokens <= rows.index.numel() else "rows"
 
 
-def micro_batches(forest: Forest, rows: Int[Tensor, " r"], max_tokens: int) -> Iterator[Int[Tensor, " m"]]:
+def micro_batches(
+    forest: Forest, rows: Int[Tensor, " r"], max_tokens: int, *, shared: bool = True
+) -> Iterator[Int[Tensor, " m"]]:
     """Split rows into runs whose unique tokens fit a budget; a row longer than it goes alone.
 
     Rows of one tree stay together where they fit, so that shared tokens are computed once.
+
+    Args:
+        shared: whether they are; a model over rows computes each row whole, and its tokens count for each.
     """
-    for run in _runs(forest, [[row] for row in rows.tolist()], max_tokens):
+    for run in _runs(forest, [[row] for row in rows.tolist()], max_tokens, shared):
         yield torch.tensor(run)
 
 
 def coupled_micro_batches(
-    forest: Forest, rows: Int[Tensor, " r"], couple: Int[Tensor, " R"], max_tokens: int
+    forest: Forest, rows: Int[Tensor, " r"], couple: Int[Tensor, " R"], max_tokens: int, *, shared: bool = True
 ) -> Iterator[list[Int[Tensor, " m"]]]:
     """Split rows into runs of whole couples, each in pieces that fit a budget: one, or more where a couple is larger.
 
     Args:
         couple: rows of one number stay in one run.
+        shared: see :func:`micro_batches`.
     """
     of_couple: dict[int, list[int]] = {}
     for row, number in zip(rows.tolist(), couple[rows].tolist(), strict=True):
         of_couple.setdefault(number, []).append(row)
-    for run in _runs(forest, of_couple.values(), max_tokens):
-        yield list(micro_batches(forest, torch.tensor(run), max_tokens))
+    for run in _runs(forest, of_couple.values(), max_tokens, shared):
+        yield list(micro_batches(forest, torch.tensor(run), max_tokens, shared=shared))
 
 
-def _runs(forest: Forest, units: Iterable[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Rows of whole units, in runs whose unique tokens fit a budget; a larger unit goes alone."""
+def _runs(forest: Forest, units: Iterable[Sequence[int]], max_tokens: int, shared: bool) -> Iterator[list[int]]:
+    """Rows of whole units, in runs whose tokens fit a budget; a larger unit goes alone."""
     # Counted again in each run: what a row shares with rows of other runs, or with rows left out, is not shared here.
     index, length = forest.rows().index, forest.row_length.tolist()
     there = torch.zeros(forest.n_tokens, dtype=torch.bool)
@@ -268,8 +282,10 @@ def _runs(forest: Forest, units: Iterable[Sequence[int]], max_tokens: int) -> It
     tokens = 0
     for unit in units:
         paths = [index[row, : length[row]] for row in unit]
-        path = paths[0] if len(paths) == 1 else torch.cat(paths).unique()
-        adds = len(path) - int(there[path].sum())
+        path = paths[0] if len(paths) == 1 else torch.cat(paths)
+        if shared and len(paths) > 1:
+            path = path.unique()
+        adds = len(path) - (int(there[path].sum()) if shared else 0)
         if run and tokens + adds > max_tokens:
             yield run
             run, tokens, adds = [], 0, len(path)

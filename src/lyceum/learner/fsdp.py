@@ -259,13 +259,14 @@ class FsdpLearner(LocalLearner):
         self, forest: Forest, model: FrozenName | None, needs: frozenset[str], reductions: Sequence[Reduction]
     ) -> Iterator[tuple[Int[Tensor, " m"], RowOutputs]]:
         rows = torch.arange(forest.n_rows)
-        for pieces in rounds(forest, rows, None, self.config.micro_batch_tokens, self.link.size):
+        for pieces in rounds(forest, rows, None, self.config.micro_batch_tokens, self.link.size, shared=self._shares):
             outs = self._ask(forest, pieces, AUTHORS, needs, reductions, model=model)
             joint = {name: x.detach() for name, x in joined(outs).tensors().items()}
             yield torch.cat(list(pieces)), RowOutputs.of(joint)
 
     def _micro_batches(self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan) -> Iterable[Pieces]:
-        return rounds(forest, rows, plan.couple, self.config.micro_batch_tokens, self.link.size)
+        budget = self.config.micro_batch_tokens
+        return rounds(forest, rows, plan.couple, budget, self.link.size, shared=self._shares)
 
     def _forward(
         self, forest: Forest, whole: Forest, pieces: Pieces, objective: Objective, total: MicroBatchSums
@@ -563,7 +564,13 @@ def cut_like(outs: Sequence[RowOutputs], whole: RowOutputs) -> list[dict[str, Te
 
 
 def rounds(
-    forest: Forest, rows: Int[Tensor, " r"], couple: Int[Tensor, " R"] | None, max_tokens: int, size: int
+    forest: Forest,
+    rows: Int[Tensor, " r"],
+    couple: Int[Tensor, " R"] | None,
+    max_tokens: int,
+    size: int,
+    *,
+    shared: bool = True,
 ) -> list[Pieces]:
     """Split rows into rounds of a piece per process: as few as fit the budget, their pieces as small as possible.
 
@@ -571,13 +578,14 @@ def rounds(
         couple: rows of one number stay in one round, which has more pieces where a couple needs them.
         max_tokens: maximum unique tokens of a piece.
         size: number of processes.
+        shared: see :func:`~lyceum.learner._forward.micro_batches`.
     """
 
     def within(tokens: int) -> list[Pieces]:
         if couple is None:
-            runs = [[piece] for piece in micro_batches(forest, rows, tokens)]
+            runs = [[piece] for piece in micro_batches(forest, rows, tokens, shared=shared)]
         else:
-            runs = list(coupled_micro_batches(forest, rows, couple, tokens))
+            runs = list(coupled_micro_batches(forest, rows, couple, tokens, shared=shared))
         found: list[list[Int[Tensor, " m"]]] = []
         for run in runs:
             if found and len(found[-1]) + len(run) <= size:

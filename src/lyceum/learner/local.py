@@ -41,7 +41,7 @@ from lyceum.models.frozen import (
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import largest_weight
-from lyceum.utils.errors import Diverged
+from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
 log = logging.getLogger(__name__)
@@ -168,6 +168,11 @@ class LocalLearner:
         average: AverageSettings | None = None,
         reference: ReferenceSettings | None = None,
     ) -> None:
+        if policy.by_rows is not None and config.layout == "tree":
+            raise RecipeError(
+                f"learner.layout: got 'tree', but the model runs over rows, since {policy.by_rows.why}; allowed: auto, "
+                "rows"
+            )
         self.policy, self.config, self.total_steps = policy, config, total_steps
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
@@ -288,7 +293,8 @@ class LocalLearner:
     ) -> Iterator[tuple[Int[Tensor, " m"], RowOutputs]]:
         """All rows, some at a time, and their outputs under a model, without gradient."""
         with nullcontext(self.policy) if model is None else self.frozen[model].loaded() as policy:
-            for chosen in micro_batches(forest, torch.arange(forest.n_rows), self.config.micro_batch_tokens):
+            rows, budget = torch.arange(forest.n_rows), self.config.micro_batch_tokens
+            for chosen in micro_batches(forest, rows, budget, shared=self._shares):
                 with torch.no_grad():
                     out = self._row_outputs(policy, forest.select(chosen), AUTHORS, needs, reductions)
                 yield chosen, out
@@ -418,8 +424,8 @@ class LocalLearner:
         self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan
     ) -> Iterable[Sequence[Int[Tensor, " m"]]]:
         if plan.couple is not None:
-            return coupled_micro_batches(forest, rows, plan.couple, self.config.micro_batch_tokens)
-        return ([chosen] for chosen in micro_batches(forest, rows, self.config.micro_batch_tokens))
+            return coupled_micro_batches(forest, rows, plan.couple, self.config.micro_batch_tokens, shared=self._shares)
+        return ([chosen] for chosen in micro_batches(forest, rows, self.config.micro_batch_tokens, shared=self._shares))
 
     def _micro_batch(
         self,
@@ -588,7 +594,14 @@ class LocalLearner:
                 f"nothing was learnt: loss or gradient was not finite in all of the {self.updates} updates; {ADVICE}"
             )
 
+    @property
+    def _shares(self) -> bool:
+        """Whether what rows share is computed once."""
+        return self.policy.by_rows is None
+
     def _layout(self, part: Forest) -> Layout:
+        if not self._shares:
+            return "rows"
         return choose_layout(part) if self.config.layout == "auto" else self.config.layout
 
     def _autocast(self) -> AbstractContextManager[Any]:

@@ -27,6 +27,18 @@ def context_of_config(config: Any) -> int:
     return min(limit, UNLIMITED)
 
 
+def unknown_rotary(config: Any) -> str | None:
+    """A rotary embedding that may depend on more than the position, from no length that is known; None without one."""
+    for rotary in _rotary_settings(config):
+        kind = rotary.get("rope_type", rotary.get("type", "default"))
+        original = rotary.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        if kind not in BY_POSITION and kind != "longrope" and not original:
+            return str(kind)
+    return None
+
+
 def _rotary_settings(config: Any) -> Iterator[Mapping[str, Any]]:
     """The configuration's rotary settings: one mapping, or one for each type of layer."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}

@@ -343,7 +343,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
         RecipeError: it cannot be loaded, the tokenizer has tokens that the model has no embedding for, or its
             architecture cannot run over token trees.
     """
-    from lyceum.models.trial import check_trees, logits_alone
+    from lyceum.models.trial import logits_alone, policy_of
 
     tokenizer = tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
@@ -387,11 +387,9 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     with user_file("model.lora", f"{settings.path} cannot be given adapters", targets):
         trained = _with_adapters(module, settings)
     try:
-        policy = Policy(trained, tokenizer)
-        check_trees(policy, alone)
+        return policy_of(trained, tokenizer, alone)
     except NotImplementedError as error:
         raise RecipeError(f"model.path: {settings.path} cannot be used: {error}") from error
-    return policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from lyceum.core.types import Scored
 from lyceum.models.policy import Policy, token_outputs
-from lyceum.models.tree_attention import TreePlan
+from lyceum.models.tree_attention import TreePlan, packed_hidden
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 Path = Sequence[int]
@@ -52,13 +52,10 @@ class PackedPaths:
         self.rows.append(row)
 
     def hidden(self, body: nn.Module, device: torch.device) -> Float[Tensor, "T width"]:
-        """Last hidden state of each unique token, of a body whose attention was redirected."""
+        """Last hidden state of each unique token."""
         plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
         token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
-        output = body(
-            input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
-        )
-        return output.last_hidden_state.squeeze(0)
+        return packed_hidden(body, token, position, plan)
 
 
 def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[list[float]]:

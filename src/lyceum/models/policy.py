@@ -17,7 +17,8 @@ from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
-from lyceum.models.tree_attention import AttentionPlan, TreePlan, take_over
+from lyceum.models.rows import ByRows, mark, marked
+from lyceum.models.tree_attention import AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
@@ -35,25 +36,37 @@ class Policy:
     """A causal LM and its tokenizer.
 
     Args:
-        module: any ``*ForCausalLM`` that supports attention back ends, or a peft model around one.
+        module: any ``*ForCausalLM``, or a peft model around one.
         tokenizer: its tokenizer, with a chat template where messages are to be rendered.
+        by_rows: run it over rows, in this way; None for a model over token trees, or a copy of one over rows.
     Raises:
-        NotImplementedError: the architecture has attention that cannot be redirected.
+        NotOverTrees: the architecture has attention that cannot be redirected.
     """
 
-    def __init__(self, module: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, module: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase, *, by_rows: ByRows | None = None
+    ) -> None:
         self.module = module
         self.tokenizer = tokenizer
         self.renderer = Renderer(tokenizer)
         causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
         self.causal = cast(transformers.PreTrainedModel, causal)
-        redirect_attention(self.causal)
+        self.by_rows = by_rows or marked(self.causal)
+        """How it runs over rows; None over token trees, where what branches share is computed once."""
+        if self.by_rows is None:
+            redirect_attention(self.causal)
+        else:
+            self.run_by_rows(self.by_rows)
         self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = context_of_config(self.causal.config.get_text_config())
         """Maximum sequence length of the model, in tokens."""
         self._scale_logits = _logit_transform(self.causal)
+
+    def run_by_rows(self, how: ByRows) -> None:
+        self.by_rows = how
+        mark(self.causal, how)
 
     @property
     def device(self) -> torch.device:
@@ -71,10 +84,7 @@ class Policy:
         self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
     ) -> Float[Tensor, "T width"]:
         """Last hidden state of each packed token; ``head`` makes logits of it."""
-        output = self.backbone(
-            input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
-        )
-        return output.last_hidden_state.squeeze(0)
+        return packed_hidden(self.backbone, tokens, position, plan)
 
     def head(
         self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
@@ -115,20 +125,18 @@ def redirect_attention(model: transformers.PreTrainedModel) -> None:
     """Replace a model's attention by lyceum's, so that it can run over packed token trees.
 
     Raises:
-        NotImplementedError: the architecture has attention that cannot be redirected.
+        NotOverTrees: the architecture has attention that cannot be redirected.
     """
-    if not getattr(model, "_supports_attention_backend", False):
-        raise NotImplementedError(
-            f"{type(model).__name__} does not take attention back ends in this transformers; "
-            "models with `_supports_attention_backend` do (Llama, Qwen, Mistral, Phi, OLMo, ...)"
-        )
+    what = type(model).__name__
     # Their state runs along the packed sequence, or the tree does not support their mask: branches would mix.
     other = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ATTENTION
     if other:
-        raise NotImplementedError(
-            f"{type(model).__name__} has layers of {', '.join(sorted(other))}; "
-            f"over token trees there are: {', '.join(sorted(_ATTENTION))}"
+        raise NotOverTrees(
+            f"{what} has layers of {', '.join(sorted(other))}; over token trees there are: "
+            f"{', '.join(sorted(_ATTENTION))}"
         )
+    if not getattr(model, "_supports_attention_backend", False):
+        raise NotOverTrees(f"the attention of {what} cannot be replaced in this transformers")
     take_over(model)
 
 

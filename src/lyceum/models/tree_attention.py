@@ -11,13 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jaxtyping import Float, Int
 
+from lyceum.models.rows import rows_hidden
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
+
+
+class NotOverTrees(NotImplementedError):
+    """A model has layers that branches of a token tree cannot share."""
 
 
 class AttentionPlan(Protocol):
@@ -28,6 +33,16 @@ class AttentionPlan(Protocol):
     ) -> Tensor:
         """(T, H, D) queries, (T, Hkv, D) keys and values of the packed tokens -> (T, H, D)."""
         ...
+
+
+class PathsPlan(AttentionPlan, Protocol):
+    """A plan that knows the rows it stands for: see :class:`TreePlan`."""
+
+    @property
+    def paths(self) -> Sequence[Tensor]: ...
+
+    @property
+    def owned_from(self) -> Sequence[int]: ...
 
 
 def _attention(
@@ -51,11 +66,9 @@ def _attention(
             "transformers: AutoModelForCausalLM.from_pretrained(run.model), or save_pretrained and load again"
         )
     if softcap is not None or s_aux is not None or dropout:
-        raise NotImplementedError(
-            f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout"
-        )
+        raise NotOverTrees(f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout")
     if value.shape[-1] != key.shape[-1]:
-        raise NotImplementedError(
+        raise NotOverTrees(
             f"{type(module).__name__}: keys of width {key.shape[-1]} and values of width {value.shape[-1]}; "
             "the tree attention takes one width for both"
         )
@@ -70,6 +83,20 @@ def take_over(model: transformers.PreTrainedModel) -> None:
     """Make a model's layers call this module's attention."""
     transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
     model.set_attn_implementation(IMPLEMENTATION)
+
+
+def packed_hidden(
+    body: nn.Module, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
+) -> Float[Tensor, "T width"]:
+    """Last hidden state of each packed token, of a transformer without its head.
+
+    One whose attention was not replaced forwards the plan's paths as rows instead.
+    """
+    if body.config._attn_implementation != IMPLEMENTATION:  # pyright: ignore[reportAttributeAccessIssue]
+        rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
+        return rows_hidden(body, tokens, rows.paths, rows.owned_from)
+    output = body(input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan)
+    return output.last_hidden_state.squeeze(0)
 
 
 @dataclass
@@ -106,6 +133,7 @@ class TreePlan:
     """
 
     def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int]) -> None:
+        self.paths, self.owned_from = paths, owned_from
         chains = [(path, start) for path, start in zip(paths, owned_from, strict=True) if start < len(path)]
         self.buckets: list[_Chains] = []
         order: list[Tensor] = []

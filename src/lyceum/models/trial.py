@@ -1,22 +1,36 @@
-"""Whether a model gives the same logits over a token tree as over plain sequences, tested once at load time."""
+"""Which way a model runs, tested once at load time: over token trees where that is exact, else over rows."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
+from peft import PeftModel
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.models.policy import Policy
-from lyceum.models.tree_attention import TreePlan
+from lyceum.models.context import BY_POSITION, unknown_rotary
+from lyceum.models.load import SCRATCH, ModelSettings, read_config
+from lyceum.models.policy import Policy, redirect_attention
+from lyceum.models.rows import ByRows, RowCache
+from lyceum.models.tree_attention import NotOverTrees, TreePlan, packed_hidden
+from lyceum.utils.library_messages import quiet
+
+log = logging.getLogger(__name__)
 
 TRUNK, BRANCH = 6, 3
 """Tokens of the test tree: a trunk with two branches."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 """Maximum |difference| / |logits| that counts as rounding: attention sums in another order."""
+
+CACHE_TOLERANCE = TOLERANCE | {torch.float32: 1e-4}
+"""The same of a model's cache: what it rounds off is carried along."""
+_UNFIT = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError, AssertionError)
+"""What a model raises that cannot be called in some way; NotImplementedError is a RuntimeError."""
 
 Logits = Float[Tensor, "2 path V"]
 
@@ -25,6 +39,119 @@ Logits = Float[Tensor, "2 path V"]
 def logits_alone(module: PreTrainedModel) -> Logits:
     """Logits of both paths of the tree, by transformers' own forward: computed before attention is redirected."""
     return module(input_ids=_tokens(module)[_PATHS].to(module.device), use_cache=False).logits.float()
+
+
+def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logits) -> Policy:
+    """The model over token trees, where its logits are the same over a tree as over plain sequences; else over rows.
+
+    Args:
+        alone: of the model before this, by transformers' own forward.
+    Raises:
+        NotImplementedError: neither is right.
+    """
+    causal = module.get_base_model() if isinstance(module, PeftModel) else module
+    own = causal.config._attn_implementation
+    if kind := unknown_rotary(causal.config.get_text_config()):
+        raise NotImplementedError(
+            f"its rotary embedding (rope_type {kind!r}) may depend on the longest sequence of a batch, so that "
+            f"sampling and training would disagree; allowed: {', '.join(sorted(BY_POSITION))}, longrope"
+        )
+    try:
+        policy = Policy(module, tokenizer)
+        check_trees(policy, alone)
+    except NotOverTrees as why:
+        causal.set_attn_implementation(own)
+        policy = Policy(module, tokenizer, by_rows=ByRows(str(why)))
+        check_rows(policy, alone)
+        assert policy.by_rows is not None
+        log.warning("%s", over_rows(policy.by_rows))
+    return policy
+
+
+def over_rows(how: ByRows) -> str:
+    """What it costs that a model runs over rows, for a line of the terminal."""
+    slow = "" if how.caches else " Its cache is not exact, so that sampling computes the whole row for each token."
+    return (
+        f"model: runs over rows, not over token trees: {how.why}. Training computes a prompt once for each of its "
+        f"completions, and what continues a completion (turns, searches) computes it again.{slow}"
+    )
+
+
+@torch.no_grad()
+def rows_ahead(settings: ModelSettings) -> ByRows | None:
+    """How a model will run over rows, as far as its configuration shows it; no weight is read."""
+    if settings.path == SCRATCH or settings.path.endswith(".gguf"):
+        return None
+    try:
+        with quiet(), torch.device("meta"):
+            config = read_config(settings)
+            module = AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
+            redirect_attention(module)
+            tokens = torch.arange(_SIZE)
+            body = getattr(module, module.base_model_prefix)
+            plan = TreePlan(list(_PATHS), [0, TRUNK]).to(tokens.device)
+            packed_hidden(body, tokens, tokens, plan)
+    except NotOverTrees as why:
+        return ByRows(str(why), caches=True)
+    except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
+        return None
+    return None
+
+
+@torch.no_grad()
+def check_rows(policy: Policy, alone: Logits) -> None:
+    """Compare rows, alone and beside others, whole and token by token, with transformers' own forward.
+
+    Raises:
+        NotImplementedError: a token's logits depend on those after it or on other rows, or are not made by the output
+            layer of the last hidden states.
+    """
+    what, limit = type(policy.causal).__name__, TOLERANCE[policy.causal.dtype]
+    tokens = _tokens(policy.causal).to(policy.device)
+    paths = _PATHS.to(policy.device)
+    begun = policy.causal(input_ids=tokens[paths][:1, :TRUNK], use_cache=False).logits.float()
+    if not _apart(begun, alone[:1, :TRUNK]) <= limit:
+        raise NotImplementedError(
+            f"the logits of a {what} depend on later tokens, or on the other rows of a batch: it is no causal language "
+            "model"
+        )
+    try:
+        packed = policy.hidden(tokens, tokens, TreePlan(list(_PATHS), [0, TRUNK]))
+        apart = _apart(policy.head(packed)[paths], alone)
+    except _UNFIT as error:
+        raise NotImplementedError(f"the layers of a {what} cannot be run without its head: {error}") from error
+    if not apart <= limit:
+        raise NotImplementedError(f"the logits of a {what} are not its output layer's of its last hidden states")
+    assert policy.by_rows is not None
+    cached, padded = replace(policy.by_rows, caches=True), replace(policy.by_rows, caches=True, pads=True)
+    limit = CACHE_TOLERANCE[policy.causal.dtype]
+    if _feeds(policy, cached, (TRUNK, TRUNK), alone, limit) and _feeds(policy, cached, (0, 0), alone, limit):
+        pads = _feeds(policy, padded, (TRUNK, 2), alone, limit)
+        policy.run_by_rows(padded if pads else cached)
+
+
+def _feeds(policy: Policy, how: ByRows, given: tuple[int, int], alone: Logits, limit: float) -> bool:
+    """Whether a cache gives the same where each row begins with so many tokens and is fed the others.
+
+    Rows that begin alike are branched from one.
+    """
+    rows = _tokens(policy.causal)[_PATHS]
+    begun = [row[:length].tolist() for row, length in zip(rows, given, strict=True)]
+    try:
+        cache = RowCache(policy.backbone, begun[:1] if begun[0] == begun[1] else begun, how, policy.device)
+        cache.select(torch.zeros(2).long().to(policy.device) if len(cache) == 1 else torch.arange(2).to(policy.device))
+        for after in range(rows.shape[1] - max(given)):
+            at = torch.tensor(given) + after
+            logits = policy.head(cache.feed(rows[torch.arange(2), at].to(policy.device)))
+            if not _apart(logits, alone[torch.arange(2), at]) <= limit:
+                return False
+    except _UNFIT:
+        return False
+    return True
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm())
 
 
 @torch.no_grad()
@@ -36,26 +163,28 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     attention) has keys that the engine's cache could not hold.
 
     Raises:
-        NotImplementedError: they differ, or the model cannot be called over token trees.
+        NotOverTrees: they differ, or the model cannot be called over token trees.
     """
     what = type(policy.causal).__name__
     tokens, paths = _tokens(policy.causal).to(policy.device), _PATHS.to(policy.device)
     position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
     plan = _Keys(list(_PATHS), [0, TRUNK])
     try:
+        layers, heads, dim = policy.cache_shape
         hidden = policy.hidden(tokens, position, plan.to(policy.device))
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        raise NotImplementedError(f"{what} cannot be called over token trees: {error}") from error
-    layers, heads, dim = policy.cache_shape
+    except NotOverTrees:
+        raise
+    except _UNFIT as error:
+        raise NotOverTrees(f"{what} cannot be called over token trees: {error}") from error
     if plan.shapes != dict.fromkeys(range(layers), (heads, dim)):
         shapes = ", ".join(f"{h} of width {d}" for h, d in sorted(set(plan.shapes.values())))
-        raise NotImplementedError(
+        raise NotOverTrees(
             f"{what} has {len(plan.shapes)} layers with key heads {shapes}; the engine's cache is made for what its "
             f"configuration says: {layers} layers with {heads} of width {dim}"
         )
-    difference = float((policy.head(hidden)[paths] - alone).norm() / alone.norm())
+    difference = _apart(policy.head(hidden)[paths], alone)
     if not difference <= TOLERANCE[policy.causal.dtype]:
-        raise NotImplementedError(
+        raise NotOverTrees(
             f"{what} gives other logits over a token tree than over plain sequences (they differ by {difference:.1%}): "
             "its attention, or a state along the sequence, is not one that branches can share"
         )

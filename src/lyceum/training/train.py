@@ -139,6 +139,10 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
     of = recipe.stages[0].composition()
     data = of.data if of.data is not None and of.data.given else None
     first = source[0] if data is None else data.first_task()
+    from lyceum.models.trial import over_rows, rows_ahead  # here alone: training tries the model itself
+
+    if (how := rows_ahead(recipe.model)) is not None:
+        log.warning("%s", over_rows(how))
     with allow_code():
         tools = () if of.rollout is None or data is not None else of.rollout.tools
     prompt = Renderer(load_tokenizer(recipe.model)).render(first.messages, tools)

@@ -17,6 +17,7 @@ from lyceum.core.user_files import user_file
 from lyceum.models.load import merged, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
+from lyceum.models.tree_attention import NotOverTrees
 from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -77,10 +78,11 @@ class Classifier(TrainedPaths):
         model = (
             copied(policy) if settings.path is None else loaded(settings.path, policy, settings.allow_unused_weights)
         )
-        try:
-            redirect_attention(model)
-        except NotImplementedError as error:
-            raise RecipeError(f"value.path: {error}") from error
+        if policy.by_rows is None:
+            try:
+                redirect_attention(model)
+            except NotOverTrees as error:
+                raise RecipeError(f"value.path: {error}") from error
         self.model, self.head = model, head_of(model)
         self.body = cast(nn.Module, getattr(model, model.base_model_prefix))
         super().__init__(settings, list(model.parameters()), seed=seed)

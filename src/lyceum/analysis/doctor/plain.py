@@ -20,11 +20,15 @@ from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 @contextmanager
 def plain_attention(policy: Policy) -> Iterator[transformers.PreTrainedModel]:
     """The same weights with transformers' own attention: one sequence at a time, no trees, no cache."""
+    own = policy.causal.config._attn_implementation
     policy.causal.set_attn_implementation("eager")
     try:
         yield policy.causal
     finally:
-        take_over(policy.causal)
+        if policy.by_rows is None:
+            take_over(policy.causal)
+        else:
+            policy.causal.set_attn_implementation(own)
 
 
 def plain_logits(policy: Policy, draws: Sequence[Draw]) -> list[Float[Tensor, "token V"]]:

@@ -35,7 +35,10 @@ async def log_probabilities(subject: Subject) -> list[CheckResult]:
     of_plain = logprobs_of(logits[: len(plain_draws)], plain_draws)
     of_engine = LogprobDifference.of(model_logprobs(plain_draws), of_plain)
     engine_cure = f"the engine computes another distribution than the model: {OFF_POLICY}"
-    for number, (layout, settings) in enumerate(subject.request.learner.layouts().items()):
+    layouts = dict(subject.request.learner.layouts())
+    if subject.policy.by_rows is not None:
+        del layouts["tree"]
+    for number, (layout, settings) in enumerate(layouts.items()):
         learner = subject.learner(settings)
         draws = plain_draws if number else every
         found = learner_logprobs(learner, draws)
