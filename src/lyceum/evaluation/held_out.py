@@ -57,7 +57,7 @@ def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None
         verdicts = [read(leaf.grade) for leaf in leaves]
         level = tree.task.columns.get("level")
         answers = [vote(leaf.completion) for leaf in leaves]
-        tokens = [len(leaf.completion_tokens) for leaf in leaves]
+        tokens = [leaf.episode_tokens for leaf in leaves]
         rewards = [None if leaf.grade is None else leaf.grade.outcome for leaf in leaves]
         results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens, rewards))
     return results
