@@ -33,3 +33,10 @@ def test_each_token_s_loss_is_ppo_s(batch_of):
     batch = batch_of([[1, 1, 1]], **columns)
     loss, plain = (settings.build()(batch)[0] for settings in (DeGRPO(), PPOClip()))
     torch.testing.assert_close(loss, plain)
+
+
+def test_an_episode_of_two_rows_has_one_control_token():
+    mask = torch.tensor([[False, True, True], [False, False, True], [False, True, False]])
+    weight = decoupled_weights(mask, 1.0, "token", None, torch.tensor([0, 0, 1]))
+    # Control tokens: the first of rows 0 and 2, a half each; the others: two, a half each.
+    torch.testing.assert_close(weight, torch.tensor([[0, 0.5, 0.5], [0, 0, 0.5], [0, 0.5, 0]]))

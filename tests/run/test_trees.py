@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from forest_fixtures import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import random_tree, random_trees
@@ -139,7 +140,7 @@ def test_what_is_read_equals_what_was_written(tmp_path_factory, seed):
 @pytest.mark.parametrize(
     ("written", "beside", "of"),
     [
-        (NODE, {"parent", "children", "top", "entropy"}, Node),
+        (NODE, {"parent", "children", "top", "entropy", "others"}, Node),
         (TREE, {"roots", "chosen"}, Tree),
     ],
 )
@@ -265,15 +266,27 @@ def test_a_token_may_have_any_id_of_64_bits(tmp_path, token):
     assert load_groups(dump_groups([Group(tree)]))[0].tree.root.tokens == [1, token]
 
 
-def test_episodes_of_several_trajectories_are_refused_and_not_taken_for_one_each(tmp_path):
+def test_the_leaves_of_an_episode_come_back_together(tmp_path):
+    root = Node.prompt([1])
+    left, last, alone = (drawn(root, [token]) for token in (2, 3, 4))
+    rewritten = Node.prompt([1, 5])
+    further = drawn(rewritten, [6])
+    further.others = [left]
+    tree = Tree(Task("t", ()), [root, rewritten], chosen=[last, further, alone])
+    (found,) = again(tmp_path, StepTrees(HEADING, [Group(tree)])).trees
+    assert [[leaf.tokens for leaf in end.episode] for end in found.trajectories] == [[[3]], [[2], [6]], [[4]]]
+    assert found.trajectories[1].others[0].root is found.root
+
+
+def test_leaves_of_an_episode_that_stand_apart_are_refused(tmp_path):
     file = tmp_path / "trees.parquet"
-    tree = Tree(Task("t", ()), [Node(None, [1], Origin.PROMPT)])
+    tree = Tree(Task("t", ()), [root := Node.prompt([1])], chosen=[drawn(root, [i]) for i in range(3)])
     file.write_bytes(write_trees(StepTrees(HEADING, [Group(tree)])))
     table = parquet.read_table(file)
     assert table["episode"].to_pylist() == [None]
-    column = pa.array([[0, 0]], pa.list_(pa.int32()))
+    column = pa.array([[0, 1, 0]], pa.list_(pa.int32()))
     parquet.write_table(table.set_column(table.column_names.index("episode"), "episode", column), file)
-    with pytest.raises(RecipeError, match="episodes of several trajectories"):
+    with pytest.raises(RecipeError, match="do not stand together"):
         read_trees(file)
 
 

@@ -78,6 +78,9 @@ class Forest:
         constraint: what the policy's tokens were sampled under; the learner's distributions of them are over the tokens
             that it allows. None without one.
         role: role that each row's last node was written in; None where there are no roles.
+        episode: which rows are one episode (``Node.others``), numbered in their order. They have one reward, and what
+            is counted or compared by trajectories takes an episode once, by its last row. None where each row is one.
+        repeated: how many of a row's first tokens earlier rows of its episode have, and train; None with ``episode``.
     """
 
     ROOT: ClassVar[int] = ROOT
@@ -108,6 +111,8 @@ class Forest:
     constraint: Constraint | None = None
     role: Sequence[str] | None = None
     parts: Mapping[str, Float[Tensor, " R"]] = field(default_factory=dict)
+    episode: Int[Tensor, " R"] | None = None
+    repeated: Int[Tensor, " R"] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -152,11 +157,30 @@ class Forest:
         return Rows(index.add_(place).masked_fill_(~present, 0), present)
 
     def trainable(self, rows: Rows, origins: tuple[Origin, ...] = (Origin.POLICY,)) -> Bool[Tensor, "R L"]:
-        """Tokens of these origins, by default the policy's; never a row's first, which nothing predicts."""
+        """Tokens of these origins, by default the policy's; never a row's first, which nothing predicts, and once in
+        each episode."""
         origin = rows.gather(self.origin, fill=int(Origin.PROMPT))
-        mask = torch.isin(origin, torch.tensor([int(o) for o in origins])) & rows.present
+        mask = torch.isin(origin, torch.tensor([int(o) for o in origins])) & self.counted(rows)
         mask[:, :1] = False
         return mask
+
+    def counted(self, rows: Rows) -> Bool[Tensor, "R L"]:
+        """The tokens of each row, but for those that an earlier row of its episode has."""
+        if self.repeated is None:
+            return rows.present
+        return rows.present & (torch.arange(rows.index.shape[1]) >= self.repeated[:, None])
+
+    @property
+    def episode_rows(self) -> Int[Tensor, " E"]:
+        """The row that stands for each episode, its last, which was graded."""
+        row = torch.arange(self.n_rows)
+        if self.episode is None:
+            return row
+        return row[torch.cat([self.episode.diff() != 0, torch.ones(min(1, self.n_rows), dtype=torch.bool)])]
+
+    def over_episode(self, of_row: Shaped[Tensor, "R ..."]) -> Shaped[Tensor, "R ..."]:
+        """Each row's value replaced by the sum over the rows of its episode."""
+        return of_row if self.episode is None else sum_over(of_row, self.episode)
 
     def select(self, chosen: Int[Tensor, " r"]) -> Forest:
         """The forest of some rows alone: tokens and segments that none of them passes are dropped, order is kept.
@@ -196,6 +220,8 @@ class Forest:
             columns={name: value[kept] for name, value in self.columns.items()},
             role=None if self.role is None else [self.role[row] for row in chosen.tolist()],
             parts={name: value[chosen] for name, value in self.parts.items()},
+            episode=None if self.episode is None else self.episode[chosen],
+            repeated=None if self.repeated is None else self.repeated[chosen],
         )
 
     def written_by(self, model: int) -> WrittenPart:
@@ -261,7 +287,8 @@ def build_forest(
     unfinished: bool = False,
     steps: bool = True,
 ) -> Forest:
-    """Lay trees flat. Rows are the trees' graded trajectories, in order; ungraded ones are left out.
+    """Lay trees flat. Rows are the trees' graded trajectories, in order, each after the other leaves of its episode;
+    ungraded ones are left out.
 
     Args:
         trees: in the order the curriculum drew them.
@@ -287,6 +314,8 @@ def build_forest(
     passes: list[int] = []  # how many they are
     judged: list[tuple[int, int, float]] = []
     leaf: list[int] = []
+    episode: list[int] = []
+    episodes = 0
     group: list[int] = []
     role: list[str] = []
     reward: list[float] = []
@@ -297,7 +326,8 @@ def build_forest(
         end_of: dict[int, int] = {}
         compared: dict[tuple[str, str | None], int] = {}
         of_tree = tree.graded_with_outcome() if graded else _without_grade(tree.trajectories)
-        for trajectory, grade, outcome in chain(of_tree, _without_grade(tree.unfinished) if unfinished else ()):
+        ended = chain(of_tree, _without_grade(tree.unfinished) if unfinished else ())
+        for trajectory, end, grade, outcome in ((row, *of_row) for of_row in ended for row in of_row[0].episode):
             path = trajectory.path()
             place, above, length = Forest.ROOT, Forest.ROOT, 0
             for node in path:
@@ -314,15 +344,17 @@ def build_forest(
                 passed.append(n)
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
-            if steps and grade.steps:
+            if steps and grade.steps and trajectory is end:
                 if token_ends is None:
                     raise ValueError(f"task {tree.task.id!r}: judged steps without the decode function of their text")
                 marks = _marks(grade.steps, token_ends.of(trajectory), len(path[0].tokens))
                 judged += [(len(leaf), position, value) for position, value in sorted(marks.items())]
             passes.append(len(path))
             leaf.append(place)
+            episode.append(episodes)
+            episodes += trajectory is end
             # The first is numbered as its tree, so that groups are the trees where nothing divides them.
-            number_in_tree = compared.setdefault((trajectory.role, path[0].key), len(compared))
+            number_in_tree = compared.setdefault((end.role, end.root.key), len(compared))
             group.append(t + len(trees) * number_in_tree)
             role.append(trajectory.role)
             reward.append(outcome)
@@ -334,7 +366,7 @@ def build_forest(
     row, node = np.repeat(np.arange(len(leaf)), passes), np.array(passed, np.int64)
     end, value = np.array(node_end, np.int64), np.array(node_value, np.float64)
     ints, floats = torch.long, torch.float32
-    return Forest(
+    forest = Forest(
         **columns,
         leaf=torch.tensor(leaf, dtype=ints),
         group=torch.tensor(group, dtype=ints),
@@ -353,6 +385,25 @@ def build_forest(
             for name in dict.fromkeys(name for of in parts for name in of)
         },
     )
+    return forest if episodes == len(leaf) else _with_episodes(forest, torch.tensor(episode))
+
+
+def _with_episodes(forest: Forest, episode: Int[Tensor, " R"]) -> Forest:
+    """A forest in which some episodes have several rows."""
+    rows = forest.rows()
+    row = torch.arange(forest.n_rows)[:, None].expand_as(rows.index)
+    of_episode = (episode[:, None] * forest.n_tokens + rows.index)[rows.present]
+    number = of_episode.unique(return_inverse=True)[1]
+    first = torch.full((len(number),), forest.n_rows).scatter_reduce(0, number, row[rows.present], "amin")[number]
+    # Those that earlier rows pass are a prefix of a row's path.
+    again = torch.zeros_like(rows.present).masked_scatter(rows.present, first < row[rows.present])
+    return replace(forest, episode=episode, repeated=again.sum(1))
+
+
+def sum_over(value: Shaped[Tensor, "R ..."], number: Int[Tensor, " R"]) -> Shaped[Tensor, "R ..."]:
+    """Each row's value replaced by the sum over all rows of its number."""
+    size = int(number.max()) + 1 if len(number) else 0
+    return value.new_zeros(size, *value.shape[1:]).index_add(0, number, value)[number]
 
 
 def _without_grade(leaves: Sequence[Node]) -> Iterator[tuple[Node, Grade, float]]:

@@ -71,7 +71,9 @@ Gift = (
         "value-targets",  # targets for a value head
         "step-tokens",  # which of a trajectory's tokens are each step
         "relative-entropy",  # each token's entropy, relative to the others'
+        "episode-advantages",  # rows of one episode have one advantage, and are compared with others once
         # Of the objective.
+        "episode-weights",  # rows of one episode count as one
         "value-head",  # it trains one
         "pairs-alone",  # it learns from nothing but pairs of a task's trajectories
         "imitation",  # it learns from tokens as they are, without advantages
@@ -99,8 +101,8 @@ GIVERS: Mapping[Gift, str] = {
         ("company", "samples", "trajectories", "state-values", "unfinished", "constrained-tokens"), "rollout"
     ),
     **dict.fromkeys(("value", "judgements", "value-training"), "value"),
-    **dict.fromkeys(("step-tokens", "relative-entropy", "value-targets"), "credit"),
-    "imitation": "objective",
+    **dict.fromkeys(("step-tokens", "relative-entropy", "value-targets", "episode-advantages"), "credit"),
+    **dict.fromkeys(("imitation", "episode-weights"), "objective"),
     "reference": "reference",
     "average": "average",
     "frozen-scores": "reward",
@@ -134,6 +136,10 @@ LACKING: Mapping[Gift, str] = {
     "step-tokens": "{got}, but {who} reads which tokens are a step; allowed: {able}",
     "relative-entropy": "{got}, but {who} reads each token's relative entropy; allowed: {able}",
     "imitation": "{got}, but {who} has no advantages; allowed: {able}",
+    **dict.fromkeys(
+        ("episode-advantages", "episode-weights"),
+        "{got}, which takes each row for a trajectory, but {who} may leave several for one; allowed: {able}",
+    ),
 }
 """The error line where nothing gives it: ``{got}`` is what is in the giver's place, ``{own}`` what needs it, each with
 its key; ``{given}`` and ``{who}`` are the same without; ``{able}`` are the kinds that give it, ``{kinds}`` all of the

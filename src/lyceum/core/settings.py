@@ -129,6 +129,11 @@ class RolloutSettings(Component, slot="rollout"):
         """
         raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
 
+    def independent(self) -> RolloutSettings | None:
+        """What evaluations sample by: a rollout with ``samples`` trajectories, independent of each other, that does as
+        this one does. None: completions as they are."""
+        return None
+
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
         """The tools that prompts tell of, as JSON schemas."""

@@ -62,6 +62,9 @@ class Node:
             one.
         stats: whatever a component stores on nodes (visits, hints) for the rollout table; no other component reads it,
             but for what a reward function logged (``LOGGED``).
+        others: of a trajectory that is the last of its episode: the leaves that the same attempt left before it, where
+            its history was rewritten, or one agent called another. They are trained by the trajectory's grade, and have
+            none of their own. Empty almost everywhere: an episode is then this one leaf.
     """
 
     parent: Node | None
@@ -85,6 +88,7 @@ class Node:
     stats: dict[str, Any] = field(default_factory=dict)
     top: list[TopTokens] = field(default_factory=list, repr=False)
     entropy: list[float] = field(default_factory=list, repr=False)
+    others: list[Node] = field(default_factory=list, repr=False)
 
     @classmethod
     def prompt(cls, tokens: Sequence[int], text: str = "") -> Node:
@@ -186,6 +190,17 @@ class Node:
         """How many of the path's tokens the policy wrote: what counts against limits."""
         return sum(len(node.tokens) for node in self.path() if node.origin is Origin.POLICY)
 
+    @property
+    def episode(self) -> list[Node]:
+        """All leaves of the episode that this trajectory ends, itself last."""
+        return [*self.others, self]
+
+    @property
+    def episode_tokens(self) -> int:
+        """How many tokens the assistant wrote in the episode, those that several of its leaves pass once."""
+        written = {id(node): node for leaf in self.episode for node in leaf.written}
+        return sum(len(node.tokens) for node in written.values())
+
     def walk(self) -> Iterator[Node]:
         """This node and its subtree, parents first, in the order they were added."""
         stack: list[Node] = [self]
@@ -208,10 +223,19 @@ def graft(leaf: Node, onto: Node) -> Node:
     """
     below = onto
     for node in leaf.path()[len(onto.path()) :]:
-        copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats))
+        copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats), others=[])
         below.children.append(copied)
         below = copied
+    below.others = [graft(other, onto) if other.root is leaf.root else other for other in leaf.others]
     return below
+
+
+def as_episode(leaves: Sequence[Node]) -> Node:
+    """The trajectory that stands for an episode of these leaves, in the order in which they were left: the last, which
+    graders read."""
+    *others, last = dict.fromkeys(leaves)
+    last.others = others
+    return last
 
 
 def is_correct(leaf: Node) -> bool:
@@ -248,7 +272,8 @@ class Tree:
 
     Attributes:
         roots: prompts; ``roots[0]`` is the task's own.
-        chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf.
+        chosen: the trajectories to train on where a rollout chooses; None takes every finished leaf. Each is an
+            episode: what else the same attempt left is its ``others``.
         metadata: notes of guides and rollouts on this task (tiers of hints, searches, ...) by their names, for the
             rollout table: a :class:`~lyceum.core.notes.Note`, which components read by its class, or numbers and texts.
         sampled_tokens: tokens drawn by the engine for this task, discarded rollouts included.

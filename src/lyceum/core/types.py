@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -685,12 +687,15 @@ class Context(GradingContext, Protocol):
         keep: bool = False,
         top: int = 0,
         entropy: bool = False,
+        draws: Sequence[int] | None = None,
     ) -> list[Node]:
         """``n`` new children of ``node``, written by the policy.
 
         Args:
             keep: the children will probably be extended, so that their cache is worth keeping; changes no result.
             top, entropy: report them of each token, as ``Node.top`` and ``Node.entropy``.
+            draws: number of each draw among all from this node, where the order in which they are asked for may differ
+                from run to run; None goes on from ``Node.draws``.
         """
         ...
 
@@ -749,6 +754,18 @@ class Context(GradingContext, Protocol):
         form in the same order, and goes on where it asks the run's model."""
         ...
 
+    def served(self, episode: int, sampling: Sampling, limits: ServedLimits) -> AbstractAsyncContextManager[Served]:
+        """Access to the run's model for one episode of someone who asks by OpenAI's interface. What is sampled stands
+        in this task's tree; the engine waits as in :meth:`outside`.
+
+        Args:
+            episode: its number in the tree, which keys its draws.
+            sampling: of each request; ``max_completion_tokens`` is for all of them together.
+        Raises:
+            TimeoutError: inside, at the time limit (``Served.late``).
+        """
+        ...
+
     def acting(self, role: str, task: Task | None = None) -> Context:
         """The same tree, extended by the model that plays a role in this step.
 
@@ -763,6 +780,49 @@ class Context(GradingContext, Protocol):
         Args:
             entropy: keep every token's on its node.
         """
+        ...
+
+
+class ServedLimits(NamedTuple):
+    """What one episode may ask for.
+
+    Attributes:
+        requests: maximum number of requests that are answered.
+        seconds: maximum time that it may take between requests, all together; what the engine takes does not count.
+        waits: whether the engine waits for it between requests.
+    """
+
+    requests: int
+    seconds: float
+    waits: bool = True
+
+
+class Served(Protocol):
+    """One episode's access to the run's model, by OpenAI's chat completions.
+
+    Attributes:
+        key: of this episode alone, until it ends.
+        leaves: where what it sampled ends, in the order in which it was asked for.
+        counts: what it did, by name: requests, refused ones, ...
+        cut: the limit that refused it something; empty where none did.
+        late: whether it ran into its time limit.
+    """
+
+    key: str
+    counts: Counter[str]
+    cut: str
+    late: bool
+
+    @property
+    def leaves(self) -> list[Node]: ...
+
+    async def address(self) -> str:
+        """The base URL, on this machine alone: ``http://127.0.0.1:PORT/v1``."""
+        ...
+
+    def client(self) -> Any:
+        """An ``openai.AsyncOpenAI`` that needs no socket. Whoever asks by it asks in an order that time does not
+        change."""
         ...
 
 

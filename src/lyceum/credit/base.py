@@ -138,8 +138,8 @@ def kl_cost(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R 
 
 
 def row_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, " R"]:
-    """Outcome of each row minus the KL cost of all its tokens, in the reward's unit."""
-    return forest.reward - kl_cost(forest, rows, penalty).sum(1)
+    """Outcome of each row minus the KL cost of all tokens of its episode, in the reward's unit."""
+    return forest.reward - forest.over_episode(kl_cost(forest, rows, penalty).sum(1))
 
 
 def token_reward(forest: Forest, rows: Rows, penalty: KLPenalty) -> Float[Tensor, "R L"]:
@@ -170,10 +170,10 @@ class BaseCredit(Stateless):
 
 @dataclass
 class OutcomeCredit(BaseCredit):
-    """A credit that is a function of each row's reward and group alone.
+    """A credit that is a function of each episode's reward and group alone: all rows of an episode have its advantage.
 
     Attributes:
-        advantage: (reward (R,), group (R,)) -> advantage (R,).
+        advantage: (reward (R,), group (R,)) -> advantage (R,), a row for each episode.
     """
 
     needs: frozenset[str]
@@ -182,11 +182,14 @@ class OutcomeCredit(BaseCredit):
 
     def __call__(self, forest: Forest) -> Credited:
         rows = forest.rows()
-        reward = row_reward(forest, rows, self.penalty)
-        advantage: Any = self.advantage(reward, forest.group)
+        last = forest.episode_rows
+        reward = row_reward(forest, rows, self.penalty)[last]
+        advantage: Any = self.advantage(reward, forest.group[last])
         if not isinstance(advantage, Tensor) or advantage.shape != reward.shape:
             raise RunError(
                 f"credit: its function of (reward, group) returned {described(advantage)}; allowed: a tensor of shape "
                 f"{tuple(reward.shape)}, one advantage for each row"
             )
+        if forest.episode is not None:
+            advantage = advantage[forest.episode]
         return Credited(spread(advantage, forest, rows))

@@ -25,6 +25,7 @@ class GroupRelative(CreditWithKL):
     """Each row against the other rows of its task."""
 
     reads_steps: ClassVar[bool] = False
+    gives: ClassVar = ("episode-advantages",)
     requires: ClassVar = ("company",)
 
     kind: Literal["group"] = "group"

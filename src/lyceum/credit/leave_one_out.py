@@ -15,6 +15,7 @@ class LeaveOneOut(CreditWithKL):
     """Each row against the mean of the other rows of its task: an unbiased baseline, without scaling."""
 
     reads_steps: ClassVar[bool] = False
+    gives: ClassVar = ("episode-advantages",)
     requires: ClassVar = ("company",)
 
     kind: Literal["leave-one-out"] = "leave-one-out"

@@ -17,6 +17,7 @@ class Reinforce(CreditWithKL):
     """Each row's outcome, minus a constant or the mean of the step. One sample per task is enough."""
 
     reads_steps: ClassVar[bool] = False
+    gives: ClassVar = ("episode-advantages",)
 
     kind: Literal["reinforce"] = "reinforce"
     baseline: Literal["constant", "batch-mean"] = "constant"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from lyceum.core.settings import RolloutSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource, verdict_reader
 from lyceum.evaluation.statistics import TaskResult, summarise
@@ -15,7 +16,6 @@ from lyceum.models.policy import Policy
 from lyceum.reward.base import Combined, allow_code, to_judge
 from lyceum.reward.extract import vote
 from lyceum.rollout.flat import Flat
-from lyceum.rollout.turns import Turns
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.seeds import SeedKey
 
@@ -31,7 +31,7 @@ def first_tasks(source: TaskSource, n: int) -> list[Task]:
 async def sample_tasks(
     runtime: InProcess,
     tasks: Sequence[Task],
-    rollout: Flat | Turns,
+    rollout: RolloutSettings,
     *,
     samples: int,
     sampling: Sampling,
@@ -57,7 +57,7 @@ def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None
         verdicts = [read(leaf.grade) for leaf in leaves]
         level = tree.task.columns.get("level")
         answers = [vote(leaf.completion) for leaf in leaves]
-        tokens = [len(leaf.completion_tokens) for leaf in leaves]
+        tokens = [leaf.episode_tokens for leaf in leaves]
         rewards = [None if leaf.grade is None else leaf.grade.outcome for leaf in leaves]
         results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens, rewards))
     return results
@@ -112,7 +112,7 @@ class Evaluator:
     ks: tuple[int, ...]
     greedy: bool = True
     every: int = 0
-    rollout: Flat | Turns = field(default_factory=Flat)
+    rollout: RolloutSettings = field(default_factory=Flat)
 
     async def evaluate(
         self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None

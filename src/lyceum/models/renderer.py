@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from lyceum.core.spans import TokenEnds, text_ends, token_span
@@ -107,6 +107,18 @@ class Renderer:
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
+    def standing(self, prompt: RenderedPrompt, answer: Sequence[int], now: RenderedPrompt) -> FollowUp:
+        """A conversation that was rendered as a whole, after as much of an earlier prompt and its answer as stands in
+        its text."""
+        standing = prompt.text + self._text(answer)
+        differ = (at for at, (a, b) in enumerate(zip(standing, now.text, strict=False)) if a != b)
+        shared = next(differ, min(len(standing), len(now.text)))
+        path = (*prompt.tokens, *answer)
+        keep = self._shared(prompt, answer, shared)
+        kept = path[:keep]
+        tokens = self._encode(now.text[len(self._path_text(prompt, answer, keep)) :], after=kept)
+        return FollowUp(keep, tokens, replace(now, tokens=(*kept, *tokens)))
+
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
         check_text(text)
@@ -125,6 +137,10 @@ class Renderer:
         if self._plain_decoding:
             return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def token_text(self, token: int) -> str:
+        """The text of one token, a special one's too."""
+        return self._text([token])
 
     def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""

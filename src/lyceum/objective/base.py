@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.built import described
 from lyceum.core.component import Stateless
-from lyceum.core.forest import Forest
+from lyceum.core.forest import Forest, sum_over
 from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
@@ -117,13 +117,19 @@ class BaseObjective(Stateless):
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         mask = forest.trainable(forest.rows(), self.origins)
         trained = (credited.advantage != 0).any(1) if self.skips else torch.ones(forest.n_rows, dtype=torch.bool)
-        return StepPlan(self.weights(mask, updates), trained)
+        return StepPlan(self.weights(mask, updates, forest.episode), trained)
 
-    def weights(self, mask: Bool[Tensor, "R L"], updates: Sequence[Int[Tensor, " r"]]) -> Float[Tensor, "R L"]:
+    def weights(
+        self,
+        mask: Bool[Tensor, "R L"],
+        updates: Sequence[Int[Tensor, " r"]],
+        episode: Int[Tensor, " R"] | None = None,
+    ) -> Float[Tensor, "R L"]:
         """Each token's weight in the loss of its update: see :func:`aggregate_weights`."""
         weight = torch.zeros(mask.shape)
         for rows in updates:
-            weight[rows] = aggregate_weights(mask[rows], self.aggregate, self.constant)
+            of_rows = None if episode is None else episode[rows]
+            weight[rows] = aggregate_weights(mask[rows], self.aggregate, self.constant, of_rows)
         return weight
 
     def look_ahead(self, gradients: GradientsOf) -> Mapping[str, float]:
@@ -289,7 +295,12 @@ def clean(batch: Batch) -> Batch:
     )
 
 
-def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int | None = None) -> Float[Tensor, "R L"]:
+def aggregate_weights(
+    mask: Bool[Tensor, "R L"],
+    how: Aggregate,
+    constant: int | None = None,
+    episode: Int[Tensor, " R"] | None = None,
+) -> Float[Tensor, "R L"]:
     """Each token's weight in the loss of a whole update.
 
         token:     1 / tokens of the update
@@ -300,6 +311,7 @@ def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int |
         mask: trained tokens of every row of the update, not of one micro-batch. Rows without any do not count as rows.
         how: as above.
         constant: divisor of each row, in tokens; for ``constant`` alone.
+        episode: which rows are one episode: they count as one row, of all their tokens. None: each is its own.
     Returns:
         Weights without unit, 0 outside the mask. They sum to 1, for ``constant`` to (mean length) / constant.
     Raises:
@@ -309,10 +321,14 @@ def aggregate_weights(mask: Bool[Tensor, "R L"], how: Aggregate, constant: int |
         arXiv:2503.20783, section 3.2.
     """
     length = mask.sum(1, keepdim=True)
-    rows = (length > 0).sum()
+    if episode is None:
+        rows = (length > 0).sum()
+    else:
+        rows = torch.tensor(len(episode[length[:, 0] > 0].unique()))
+        length = sum_over(length, episode)
     match how:
         case "token":
-            share = 1 / length.sum().clamp(min=1).float()
+            share = 1 / mask.sum().clamp(min=1).float()
         case "sequence":
             share = 1 / (rows * length).clamp(min=1).float()
         case "constant":

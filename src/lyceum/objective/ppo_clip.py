@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
@@ -15,6 +15,8 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 class PPOClip(Terms):
     """Each token's ratio times its advantage, without an incentive to leave the clip range."""
+
+    gives: ClassVar = ("episode-weights",)
 
     kind: Literal["ppo-clip"] = "ppo-clip"
     clip_low: float = Field(0.2, gt=0, le=1)

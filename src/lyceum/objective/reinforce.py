@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lyceum.core.types import Batch, Metrics, Objective
 from lyceum.objective.base import Terms, policy_objective
@@ -14,6 +14,8 @@ class ReinforceLoss(Terms):
 
     -A * logprob        Williams 1992, doi:10.1007/BF00992696
     """
+
+    gives: ClassVar = ("episode-weights",)
 
     kind: Literal["reinforce"] = "reinforce"
 

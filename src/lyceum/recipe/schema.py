@@ -43,6 +43,7 @@ from lyceum.core.settings import (
     LearnerSettings,
     Left,
     RewardSettings,
+    RolloutSettings,
     StageSettings,
     TasksSettings,
 )
@@ -52,8 +53,7 @@ from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import answered, known_elsewhere, of_verl
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, passed_in
-from lyceum.rollout.flat import Flat
-from lyceum.rollout.turns import Turns, independent
+from lyceum.rollout.turns import independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.tasks.rows import names_rows
 from lyceum.utils.documents import DocumentError, read_yaml
@@ -285,8 +285,8 @@ class Recipe(Settings):
         return self.evaluate.sampling or self.stages[-1].sampling
 
     @property
-    def evaluation_rollout(self) -> Flat | Turns:
-        """How evaluations grow trajectories: independent samples, in turns where an environment answers."""
+    def evaluation_rollout(self) -> RolloutSettings:
+        """How evaluations grow trajectories: independent samples, by turns or by an agent where training does."""
         rollout = self.stages[-1].composition().rollout if self.stages else None
         return independent(rollout, self.evaluate.environment)
 

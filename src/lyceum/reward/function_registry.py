@@ -19,8 +19,8 @@ PLACE = __name__
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Name -> function."""
 
-REWARD, TOOL = "reward_", "tool_"
-"""What the names of rewards, and of tools, begin with."""
+REWARD, TOOL, AGENT = "reward_", "tool_", "agent_"
+"""What the names of rewards, of tools, and of agents begin with."""
 
 SYNC = 0
 """Processes for a function that is not async: 0, as it may close over objects of this process."""
@@ -46,7 +46,7 @@ def is_passed_in(spec: str) -> bool:
 
 def shown(spec: str) -> str:
     """A function as messages call it: one that was passed in by its own name, any other as the recipe names it."""
-    return re.sub(f"^({REWARD}|{TOOL})", "", spec.rpartition(":")[2]) if is_passed_in(spec) else spec
+    return re.sub(f"^({REWARD}|{TOOL}|{AGENT})", "", spec.rpartition(":")[2]) if is_passed_in(spec) else spec
 
 
 def passed_in(spec: str) -> Callable[..., Any]:
@@ -66,6 +66,8 @@ def passed_in(spec: str) -> Callable[..., Any]:
         )
         if name.startswith(TOOL):
             key, allowed = "environment.functions", "[FUNCTION] in Python, or from a file, [FILE.py:FUNCTION]"
+        elif name.startswith(AGENT):
+            key, allowed = "rollout.function", "FUNCTION in Python, or from a file, FILE.py:FUNCTION"
         raise RecipeError(
             f"{key}: {name!r} was passed in from Python, and not in this process; allowed: it again, {allowed}"
             f"{nearest(name, FUNCTIONS)}"
@@ -86,6 +88,11 @@ def _part(part: Any, taken: set[str]) -> Any:
 def registered_tool(function: Callable[..., Any]) -> str:
     """A function that the policy may call, as a recipe names it: ``PLACE:tool_NAME``."""
     return f"{PLACE}:{_keep(function, set(), TOOL)}"
+
+
+def registered_agent(function: Callable[..., Any]) -> str:
+    """An agent that was passed in, as a recipe names it: ``PLACE:agent_NAME``."""
+    return f"{PLACE}:{_keep(function, set(), AGENT)}"
 
 
 def _keep(function: Callable[..., Any], taken: set[str], of: str = REWARD) -> str:

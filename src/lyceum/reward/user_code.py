@@ -324,9 +324,9 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in given.items() if name in parameters_of(function)}
 
 
-def check_parameters(found: UserFunction, given: Mapping[str, Any]) -> None:
+def check_parameters(found: UserFunction, given: Mapping[str, Any], *, key: str = KEY) -> None:
     """Raise RecipeError where the function requires a keyword that it will not get."""
-    key, spec, given = KEY, found.spec, {**given, **found.further}
+    spec, given = found.spec, {**given, **found.further}
     for name, parameter in parameters_of(found.function).items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue

@@ -58,6 +58,9 @@ class Turns(RolloutSettings):
         """The same rollout with ``n`` trajectories."""
         return self.model_copy(update={"samples": n})
 
+    def independent(self) -> Turns:
+        return Turns(samples=self.samples, environment=self.environment, sampling=self.sampling)
+
     def build(self) -> Rollout:
         return partial(self.roll, require_built(self.environment, self.environment.build(), Environment))
 
@@ -204,17 +207,15 @@ def failure(environment: EnvironmentSettings, error: Exception) -> Grade:
     return Grade.ungraded(f"{named(environment)}: {describe(error)}", user_traceback(error))
 
 
-def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> Flat | Turns:
-    """Independent samples, as evaluations draw them: in turns where the rollout takes turns.
+def independent(rollout: RolloutSettings | None, environment: EnvironmentSettings | None) -> RolloutSettings:
+    """Independent samples, as evaluations draw them: by turns or by an agent where the rollout does.
 
     Args:
         environment: what answers the turns instead of the rollout's own; None leaves it.
     """
     if environment is not None:
         return Turns(environment=environment)
-    if not isinstance(rollout, Turns):
-        return Flat()
-    return Turns(samples=rollout.samples, environment=rollout.environment, sampling=rollout.sampling)
+    return (None if rollout is None else rollout.independent()) or Flat()
 
 
 def exchanges(start: Node) -> tuple[list[Exchange], str]:

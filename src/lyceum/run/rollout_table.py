@@ -64,7 +64,8 @@ def trajectory_table(
     Args:
         step: step that they were sampled for.
         trees: all of a step's trees, in the order the forest was built from.
-        advantage: laid out as ``forest.rows()``; its rows are the trees' graded trajectories in order. None without.
+        advantage: laid out as ``forest.rows()``; its rows are the trees' graded trajectories in order, each after the
+            other leaves of its episode, which the table leaves out. None without.
         decode: tokens to text.
         limit: maximum number of trajectories: whole trees are written while they fit; the first tree is truncated
             rather than left out. None writes all.
@@ -79,12 +80,12 @@ def trajectory_table(
         the tokens the policy wrote. ``task`` is JSON, the task's answer and columns, by which ``lyceum grade`` grades
         again. Values that are not finite are null everywhere.
     Raises:
-        ValueError: the trees do not have as many graded trajectories as ``advantage`` has rows.
+        ValueError: the leaves of the trees' graded trajectories are not as many as ``advantage`` has rows.
     """
     read = verdict_reader(leaf.grade for tree in trees for leaf in tree.trajectories)
-    graded = sum(len(tree.graded) for tree in trees)
+    graded = sum(len(leaf.episode) for tree in trees for leaf in tree.graded)
     if advantage is not None and len(advantage) != graded:
-        raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} graded trajectories")
+        raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} of graded trajectories")
     flat = _Tokens([], [], [])
     rows: list[dict[str, Any]] = []
     starts: list[int] = []
@@ -95,8 +96,8 @@ def trajectory_table(
         for leaf in trajectories:
             path, grade = leaf.path(), leaf.grade or _NOT_GRADED
             starts.append(len(path[0].tokens))
-            graded_row = None if grade.outcome is None else row
-            row += grade.outcome is not None
+            graded_row = None if grade.outcome is None else row + len(leaf.others)
+            row += 0 if grade.outcome is None else len(leaf.episode)
             rows.append(
                 of_tree
                 | {"row": graded_row, "tokens": flat.add(path[1:]), "finish": leaf.finish}

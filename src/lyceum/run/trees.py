@@ -21,7 +21,7 @@ import pyarrow.parquet as parquet
 
 from lyceum.core.group import Group
 from lyceum.core.notes import restored
-from lyceum.core.tree import Node, Tree
+from lyceum.core.tree import Node, Tree, as_episode
 from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
 from lyceum.core.user_files import user_file
 from lyceum.run._format_2 import row_3, schema_2
@@ -105,8 +105,8 @@ TREE: Mapping[str, _Column] = {
     "sampled_tokens": _Column(pa.int64()),
     "mean_abs_advantage": _Column(pa.float64()),
 }
-"""Fields of a Tree. Beside them stand ``nodes``; ``chosen``, numbers of nodes; and ``episode``, reserved for the number
-of each chosen trajectory's episode, where one attempt leaves several: null, as each is its own so far."""
+"""Fields of a Tree. Beside them stand ``nodes``; ``chosen``, numbers of nodes, all leaves of its episodes; and
+``episode``, the number of each of these leaves' episode, which its last leaf stands for: null where each is its own."""
 
 
 def _grade(value: Mapping[str, Any]) -> Grade:
@@ -246,10 +246,11 @@ def _row(tree: Tree) -> dict[str, Any]:
     nodes = _nodes(tree)
     number = {id(node): i for i, node in enumerate(nodes)}
     attached = {id(node) for node in (*tree.roots, *(child for node in nodes for child in node.children))}
+    several = any(leaf.others for leaf in tree.chosen or ())
     return {
         **{name: column.write(getattr(tree, name)) for name, column in TREE.items()},
-        "chosen": None if tree.chosen is None else [number[id(leaf)] for leaf in tree.chosen],
-        "episode": None,
+        "chosen": None if tree.chosen is None else [number[id(leaf)] for leaf in _leaves(tree)],
+        "episode": [i for i, leaf in enumerate(tree.chosen or ()) for _ in leaf.episode] if several else None,
         "nodes": [
             {
                 "parent": None if node.parent is None else number[id(node.parent)],
@@ -262,11 +263,16 @@ def _row(tree: Tree) -> dict[str, Any]:
     }
 
 
+def _leaves(tree: Tree) -> list[Node]:
+    """Those of the chosen trajectories' episodes."""
+    return [leaf for end in tree.chosen or () for leaf in end.episode]
+
+
 def _nodes(tree: Tree) -> list[Node]:
     """All nodes, parents first: those below the roots, then those that only a chosen trajectory leads to."""
     nodes = list(tree.nodes())
     known = {id(node) for node in nodes}
-    for leaf in tree.chosen or ():
+    for leaf in _leaves(tree):
         for above in leaf.path():
             if id(above) not in known:
                 nodes += (further := list(above.walk()))
@@ -279,8 +285,6 @@ def _group(row: Mapping[str, Any]) -> Group:
 
 
 def _tree(row: Mapping[str, Any]) -> Tree:
-    if row["episode"] is not None:
-        raise ValueError("it has episodes of several trajectories, which this version of lyceum cannot read")
     tree = Tree(roots=[], **{name: column.read(row[name]) for name, column in TREE.items()})
     nodes: list[Node] = []
     for of_node in row["nodes"]:
@@ -295,8 +299,19 @@ def _tree(row: Mapping[str, Any]) -> Tree:
             (tree.roots if above is None else above.children).append(node)
         nodes.append(node)
     if row["chosen"] is not None:
-        tree.chosen = [nodes[i] for i in row["chosen"]]
+        leaves = [nodes[i] for i in row["chosen"]]
+        tree.chosen = leaves if row["episode"] is None else _episodes(leaves, row["episode"])
     return tree
+
+
+def _episodes(leaves: Sequence[Node], episode: Sequence[int]) -> list[Node]:
+    """The trajectory that stands for each episode."""
+    if [*episode] != sorted(episode):
+        raise ValueError("the leaves of an episode do not stand together")
+    of_episode: dict[int, list[Node]] = {}
+    for leaf, number in zip(leaves, episode, strict=True):
+        of_episode.setdefault(number, []).append(leaf)
+    return list(map(as_episode, of_episode.values()))
 
 
 def _float32_holds(columns: Iterable[Sequence[float]]) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
@@ -36,12 +36,15 @@ from lyceum.core.types import (
     Rollout,
     Sampling,
     Scored,
+    Served,
+    ServedLimits,
     Task,
     ValueModel,
 )
 from lyceum.core.waves import Grows, Runtime
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import RenderedPrompt
+from lyceum.runtime.endpoint import Endpoint
 from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
@@ -103,6 +106,7 @@ class InProcess:
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
         self._back = asyncio.Event()
+        self.endpoint = Endpoint(policy.renderer, policy.context_length)
 
     async def run(
         self,
@@ -159,7 +163,10 @@ class InProcess:
 
         contexts = [context_of(tree.task, place, tree) for place, tree in enumerate(under_way)]
         contexts += [context_of(task, place) for place, task in enumerate(tasks, len(contexts))]
-        return await gather([one(context) for context in contexts])
+        try:
+            return await gather([one(context) for context in contexts])
+        finally:
+            await self.endpoint.close()
 
     async def grade(self, task: Task, leaves: Sequence[Node], *, key: SeedKey) -> None:
         """Grade trajectories of a task that were not rolled out here.
@@ -210,6 +217,26 @@ class InProcess:
         finally:
             _hold.reset(token)
             self._holds.remove(hold)
+            self._back.set()
+
+    @asynccontextmanager
+    async def serving(
+        self, context: TaskContext, number: int, sampling: Sampling, limits: ServedLimits
+    ) -> AsyncIterator[Served]:
+        """An episode of someone who asks by OpenAI's interface; the engine waits for it where its limits say so."""
+        hold = Hold()
+        if limits.waits:
+            self._holds.add(hold)
+
+        def turned(asks: bool) -> None:
+            hold.asking = int(asks)
+            self._back.set()
+
+        try:
+            async with self.endpoint.serving(context, number, sampling, limits, turned) as served:
+                yield served
+        finally:
+            self._holds.discard(hold)
             self._back.set()
 
     @contextmanager
@@ -338,6 +365,9 @@ class TaskContext:
         with self._runtime.holding():
             return await answer
 
+    def served(self, episode: int, sampling: Sampling, limits: ServedLimits) -> AbstractAsyncContextManager[Served]:
+        return self._runtime.serving(self, episode, sampling, limits)
+
     def acting(self, role: str, task: Task | None = None) -> TaskContext:
         acting = copy(self)
         acting._role, acting.task = role, task or self.task
@@ -381,14 +411,16 @@ class TaskContext:
         keep: bool = False,
         top: int = 0,
         entropy: bool = False,
+        draws: Sequence[int] | None = None,
     ) -> list[Node]:
-        first, node.draws = node.draws, node.draws + n
-        seeds = [self.seed(node.address, number) for number in range(first, node.draws)]
+        if draws is None:
+            draws, node.draws = range(node.draws, node.draws + n), node.draws + n
+        seeds = [self.seed(node.address, number) for number in draws]
         sampling = sampling or Sampling()
         for change in self._changes:
             sampling = change(sampling)
         written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
-        order = (self._place, node.address, first)
+        order = (self._place, node.address, *draws[:1])
         role, model = self._role, self._runtime.roles.model(self._role, self.step)
         path = node.path_tokens()
         request = Request(
@@ -412,8 +444,8 @@ class TaskContext:
             for tokens in texts:
                 texts[tokens] = self.decode(tokens)
         children = [
-            node.add_drawn(c, texts[tuple(c.tokens)], number=first + i, role=role, model=model)
-            for i, c in enumerate(drawn)
+            node.add_drawn(c, texts[tuple(c.tokens)], number=number, role=role, model=model)
+            for number, c in zip(draws, drawn, strict=True)
         ]
         if node.parent is not None:  # decoded alone they may lack a space, or begin inside a character
             for child in children:

@@ -256,7 +256,7 @@ class Replayed:
             "weights": "initial model" if replay.checkpoint is None else str(replay.checkpoint),
             "changed": replay.changed,
             "groups": len(self.forest.group.unique()),
-            "trajectories": self.forest.n_rows,
+            "trajectories": len(self.forest.episode_rows),
             "tokens": int(self.compared.sum()),
             "sign_flips": self.sign_flips,
             "one_sided": self.one_sided,

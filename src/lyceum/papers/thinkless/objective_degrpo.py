@@ -35,24 +35,37 @@ class Decoupling(PolicyObjective):
 
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         plan = super().plan(forest, credited, updates)
-        first = first_tokens(forest.trainable(forest.rows(), self.origins))
+        first = first_tokens(forest.trainable(forest.rows(), self.origins), forest.episode)
         share = float(plan.weight[first].sum() / plan.weight.sum().clamp(min=torch.finfo(plan.weight.dtype).tiny))
         return replace(plan, counts={**plan.counts, "degrpo/control_share": share})
 
-    def weights(self, mask: Bool[Tensor, "R L"], updates: Sequence[Int[Tensor, " r"]]) -> Float[Tensor, "R L"]:
-        weight = torch.zeros(mask.shape)
+    def weights(
+        self,
+        mask: Bool[Tensor, "R L"],
+        updates: Sequence[Int[Tensor, " r"]],
+        episode: Int[Tensor, " R"] | None = None,
+    ) -> Float[Tensor, "R L"]:
+        weight, of = torch.zeros(mask.shape), self.settings
         for rows in updates:
-            weight[rows] = decoupled_weights(mask[rows], self.settings.control_weight, self.aggregate, self.constant)
+            of_rows = None if episode is None else episode[rows]
+            weight[rows] = decoupled_weights(mask[rows], of.control_weight, self.aggregate, self.constant, of_rows)
         return weight
 
 
-def first_tokens(mask: Bool[Tensor, "R L"]) -> Bool[Tensor, "R L"]:
-    """The first trained token of each row."""
-    return mask & (mask.cumsum(1) == 1)
+def first_tokens(mask: Bool[Tensor, "R L"], episode: Int[Tensor, " R"] | None = None) -> Bool[Tensor, "R L"]:
+    """The first trained token of each row, or of each episode's first row."""
+    first = mask & (mask.cumsum(1) == 1)
+    if episode is not None:
+        first[1:] &= (episode.diff() != 0)[:, None]
+    return first
 
 
 def decoupled_weights(
-    mask: Bool[Tensor, "R L"], control_weight: float, how: Aggregate, constant: int | None = None
+    mask: Bool[Tensor, "R L"],
+    control_weight: float,
+    how: Aggregate,
+    constant: int | None = None,
+    episode: Int[Tensor, " R"] | None = None,
 ) -> Float[Tensor, "R L"]:
     """Each token's weight in the loss of a whole update.
 
@@ -62,8 +75,10 @@ def decoupled_weights(
     Args:
         mask: trained tokens of every row of the update.
         control_weight: alpha.
+        episode: as in :func:`~lyceum.objective.base.aggregate_weights`.
     Source:
         Thinkless, arXiv:2505.13379; authors' code VainF/Thinkless (``core_algos.py``, ``compute_policy_loss``).
     """
-    first = first_tokens(mask)
-    return control_weight * aggregate_weights(first, "token") + aggregate_weights(mask & ~first, how, constant)
+    first = first_tokens(mask, episode)
+    others = aggregate_weights(mask & ~first, how, constant, episode)
+    return control_weight * aggregate_weights(first, "token") + others

@@ -28,7 +28,7 @@ def rollout_metrics(trees: Sequence[Tree], forest: Forest, *, dropped: int = 0) 
         "groups/with_gradient": _mean(map(has_gradient, trees)),
         "groups": len(trees) - dropped,
         "groups_dropped": dropped,
-        "completion_tokens/mean": _mean(len(leaf.completion_tokens) for leaf in leaves),
+        "completion_tokens/mean": _mean(leaf.episode_tokens for leaf in leaves),
         "truncated": _mean(leaf.finish == "length" for leaf in leaves),
         "ungraded": sum(leaf.grade is None or leaf.grade.outcome is None for leaf in leaves),
         "shared_tokens": forest.shared,
@@ -72,7 +72,7 @@ def role_metrics(trees: Sequence[Tree], swaps: int) -> dict[str, float]:
     for role, graded in sorted(of_role.items()):
         metrics[f"role/{role}/trajectories"] = len(graded)
         metrics[f"role/{role}/reward"] = mean([outcome for _, _, outcome in graded])
-        metrics[f"role/{role}/completion_tokens"] = mean([len(leaf.completion_tokens) for leaf, _, _ in graded])
+        metrics[f"role/{role}/completion_tokens"] = mean([leaf.episode_tokens for leaf, _, _ in graded])
         if known := [grade.correct for _, grade, _ in graded if grade.correct is not None]:
             metrics[f"role/{role}/correct"] = mean(known)
     return metrics
@@ -100,8 +100,8 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
 
         m = mean_i mean_t |A_(i, t)|
 
-    A long rollout counts no more than a short one. Rows without policy tokens are left out; a tree with
-    no other rows gets 0.
+    A long rollout counts no more than a short one, and one of several rows no more than one of a single row. Rollouts
+    without policy tokens are left out; a tree with no others gets 0.
 
     Args:
         trees: how many trees the forest was made of; those without a graded trajectory have no rows in it.
@@ -112,9 +112,10 @@ def mean_abs_advantage(forest: Forest, credited: Credited | None, trees: int) ->
     if credited is None:
         return [0.0] * trees
     mask = forest.trainable(forest.rows())
-    tokens, tree = mask.sum(1), forest.tree[forest.leaf]
+    last = forest.episode_rows
+    tokens, tree = forest.over_episode(mask.sum(1))[last], forest.tree[forest.leaf][last]
     written = (tokens > 0).float()
-    of_row = (credited.advantage.abs() * mask).sum(1) / tokens.clamp(min=1)
+    of_row = forest.over_episode((credited.advantage.abs() * mask).sum(1))[last] / tokens.clamp(min=1)
     rollouts = torch.zeros(trees).index_add(0, tree, written)
     total = torch.zeros(trees).index_add(0, tree, of_row)
     return (total / rollouts.clamp(min=1)).tolist()
@@ -167,5 +168,5 @@ def _rollout_counts(trees: Sequence[Tree]) -> dict[str, float]:
 def _entropy(forest: Forest) -> float | None:
     """Entropy in nats per token: the mean -log p of the sampled tokens, an unbiased estimate at no cost."""
     rows = forest.rows()
-    drawn = rows.gather(forest.origin, fill=int(Origin.PROMPT)) == int(Origin.POLICY)
+    drawn = (rows.gather(forest.origin, fill=int(Origin.PROMPT)) == int(Origin.POLICY)) & forest.counted(rows)
     return -float(rows.gather(forest.behaviour_logprob)[drawn].mean()) if bool(drawn.any()) else None

@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core.built import described, named, require_built
+from lyceum.core.component import Component, kinds
 from lyceum.core.forest import Forest
 from lyceum.core.group import AGE
+from lyceum.core.needs import Gift, able
 from lyceum.core.own_components import is_own
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, StepMetrics
@@ -78,7 +80,13 @@ class Method:
         return found if len(found) > 1 else ()
 
     def credited(self, forest: Forest) -> Credited:
-        """A step's advantages, and each source's share of their variance among its metrics."""
+        """A step's advantages, and each source's share of their variance among its metrics.
+
+        Raises:
+            RunError: some episode has several rows, and credit or objective takes each row for a trajectory.
+        """
+        if forest.episode is not None:
+            self._require_episodes()
         credited = self._advantages(forest)
         found = credited.metrics
         own = [name for name in self.sources if f"{name}/share" not in found]
@@ -92,6 +100,8 @@ class Method:
         mask = forest.trainable(rows)
         of_row = (credited.advantage * mask).sum(1) / mask.sum(1).clamp(min=1)
         known = mask.any(1) & forest.reward.isfinite()
+        if forest.episode is not None:
+            known &= torch.zeros_like(known).index_fill(0, forest.episode_rows, True)
         # Against a value head no rows are compared: shares are those before its values are subtracted.
         group = torch.zeros_like(forest.group) if "value-targets" in self.stage.credit.offers else forest.group
         whole = found.get("outcome/share", 1.0)
@@ -115,6 +125,20 @@ class Method:
             self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
         return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
+
+    def _require_episodes(self) -> None:
+        """Here for recorded trees, whose episodes no recipe tells of."""
+        asked: tuple[tuple[Component, Gift], ...] = (
+            (self.stage.credit, "episode-advantages"),
+            (self.stage.objective, "episode-weights"),
+        )
+        for part, gift in asked:
+            if gift not in part.offers:
+                raise RunError(
+                    f"{part.slot}.kind: got {part.kind!r}, which takes each row for a trajectory, and some episodes of "
+                    "the step have several; "
+                    f"allowed: {part.slot}.kind {' or '.join(map(repr, able(kinds(part.slot), gift)))}"
+                )
 
     def _advantages(self, forest: Forest) -> Credited:
         """Those of a credit of the user's own are checked.
