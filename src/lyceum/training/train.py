@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -430,7 +430,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.counts.load_state_dict(state["counts"])
     while True:
         settings = recipe.stages[session.stage]
-        following: Sequence[StageSettings] = recipe.stages[session.stage + 1 :]
+        to_follow = recipe.stages[session.stage + 1 :]
         session.progress.stage = settings.name if len(recipe.stages) > 1 else ""
         session.beside = {}
         stage = settings.build(session)
@@ -443,12 +443,12 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         elif session.stage and (session.checkpoint_every or session.checkpoint_minutes or session.run.resumed):
             # What the stages before have left is not computed again, and this one's first step can be replayed.
             session.save(0, stage.state_dict)
-        session.progress.steps_begin(until=session.first_step + settings.steps if following else None)
+        session.progress.steps_begin(until=session.first_step + settings.steps if to_follow else None)
         await stage.run()
         _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.
-        session.progress.total = session.first_step + sum(later.steps for later in following)
+        session.progress.total = session.first_step + sum(later.steps for later in to_follow)
         if session.stage + 1 == len(recipe.stages):
             session.progress.stage = ""
             return stage
@@ -456,7 +456,8 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             with session.run.timed("save"):
                 save_policy(session.policy, session.folder(settings.name) / "model")
         session.stage += 1
-        if isinstance(following[0], Online) and following[0].value_head == "current":
+        following = recipe.stages[session.stage]
+        if isinstance(following, Online) and following.value_head == "current":
             weights = stage.learner.state_dict()["parameters"]
             session.handed_on = {"parameters": weights, "reference": None, "average": None}
 
