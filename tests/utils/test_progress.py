@@ -63,25 +63,80 @@ def test_time_left_counts_only_the_steps_since_the_resumption(now):
 def test_time_left_counts_neither_loading_nor_the_evaluation_before_and_adds_those_to_come(now):
     with Progress(80, mode="silent") as some:
         now[0] = 20  # loading
-        with some.apart("evaluation"):
+        with some.apart("evaluation", 100):
             now[0] = 30
-        some.to_come = lambda done: {"evaluation": 1, "between": sum(step > done for step in (40,))}
+        # 100 completions at the end, and 40 between, after step 40: a tenth of a second each.
+        some.to_come = lambda done, last: {"evaluation": 40.0 * (done < 40 <= last)}
+        some.at_end = {"evaluation": 100.0}
         some.steps_begin()
+        assert some.seconds_left is None  # before a step was measured
         now[0] += 0.5
         some.step(1)
-        # 79 steps of half a second, an evaluation of 10 s at the end, and one between, whose price is not known yet.
-        assert some.seconds_left == 79 * 0.5 + 10 + 10
+        assert some.seconds_left == 79 * 0.5 + 4 + 10
         now[0] += 19.5
         some.step(40)
-        with some.apart("between"):
-            now[0] += 4
-        # The evaluation is in no step's time.
-        assert some.seconds_left == 40 * 0.5 + 10
+        with some.apart("evaluation", 40):
+            now[0] += 8
+        # The evaluation is in no step's time, and the next completions are priced like these: a fifth of a second.
+        assert some.seconds_left == 40 * 0.5 + 20
         now[0] += 20
         some.step(80)
-        with some.apart("evaluation"):
+        with some.apart("evaluation", 100):
             now[0] += 3
-            assert some.seconds_left == 7
+            assert some.seconds_left == 17
+
+
+def test_the_first_step_warms_up_and_is_no_measure_of_the_others(now):
+    with Progress(12, mode="silent") as some:
+        now[0] = 9
+        some.step(1)
+        assert some.seconds_left == 11 * 9  # nothing else was measured
+        now[0] += 1
+        some.step(2)
+        assert some.seconds_left == 10 * 1
+        now[0] += 0.25  # a quarter of the next is done, and what is left does not grow while it lasts too long
+        assert some.seconds_left == 9.75
+        now[0] += 60
+        assert some.seconds_left == 9
+
+
+def test_steps_that_become_longer_are_measured_by_the_last_of_them(now):
+    with Progress(200, mode="silent") as some:
+        for step in range(1, 101):
+            now[0] += 1 if step <= 60 else 3
+            some.step(step)
+        assert some.seconds_left == 100 * 3
+
+
+def test_of_a_stage_that_has_not_begun_no_time_is_told(now):
+    out = io.StringIO()
+    with Progress(30, title="run", console=shown(out)) as some:
+        some.stage = "sft"
+        some.steps_begin(until=10)
+        for step in (1, 2):
+            now[0] += 2
+            some.step(step)
+        assert (some.seconds_left, some.stage_seconds_left) == (None, 16)
+        some.phase("training")
+        now[0] += 6
+        some.phase("training")
+        assert out.getvalue().splitlines()[-1].endswith("0:14 left of sft")
+        now[0] += 10
+        some.step(10)
+        some.stage = "online"
+        some.steps_begin()
+        assert some.seconds_left is None  # the steps of sft say nothing of these
+        now[0] += 5
+        some.step(11)
+        assert some.seconds_left == 19 * 5
+
+
+def test_tasks_that_are_done_together_are_measured_by_all_the_time_since_the_beginning(now):
+    with Progress(8, title="evaluating", unit="task", mode="silent") as some:
+        now[0] = 10
+        for task in (1, 2, 3, 4):
+            some.step(task)
+        assert some.seconds_left == 10
 
 
 def test_a_terminal_is_redrawn_at_most_eight_times_a_second(now, monkeypatch):
@@ -318,6 +373,7 @@ def test_json_is_a_line_a_second_with_all_of_it(now):
     assert "\x1b" not in out.getvalue()
     assert generating == {
         **{"title": "grpo", "unit": "step", "done": 4, "total": 9, "seconds": 2, "seconds_left": None},
+        "stage_seconds_left": None,
         **{"stage": "second", "phase": "generating", "phase_done": 1, "phase_total": 2},
         **{"sequences_done": 1, "sequences": 8, "tokens": 16, "tokens_per_second": 8, "phase_seconds_left": None},
         **{"graded": 1, "to_grade": 4, "reward": None, "loss": None, "heldout": None},
@@ -341,12 +397,12 @@ def test_the_first_ctrl_c_tells_what_the_second_would_cost(now, capfd):
         some.saved(2)
         some.step(2)
         now[0] = 60 + 300
-        some.step(3)  # 3 steps in 360 s
+        some.step(3)  # after the first, which warms up: 30 s and 300 s
         now[0] += 80
         signal.raise_signal(signal.SIGINT)
-        # 120 - 80 s of this step are left; 380 s ago the work was saved.
+        # 165 - 80 s of this step are left; 380 s ago the work was saved.
         assert capfd.readouterr().err == (
-            "\nstopping after this step (about 40 s); Ctrl-C again stops now and loses 6 min since step 2\n"
+            "\nstopping after this step (about 85 s); Ctrl-C again stops now and loses 6 min since step 2\n"
         )
 
 

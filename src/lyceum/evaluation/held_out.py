@@ -114,6 +114,11 @@ class Evaluator:
     every: int = 0
     rollout: RolloutSettings = field(default_factory=Flat)
 
+    @property
+    def completions(self) -> int:
+        """How many an evaluation samples, the greedy ones included."""
+        return len(self.tasks) * (self.samples + self.greedy)
+
     async def evaluate(
         self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
     ) -> EvaluationResult:

@@ -382,8 +382,11 @@ async def _train(
         )
         if "recipe" not in run.summary():
             await _evaluate_before(recipe, session)
-        progress.to_come = partial(_evaluations_left, recipe)
-        progress.steps_begin()
+        progress.to_come = partial(_to_come, recipe, evaluator)
+        progress.at_end = {"saving": 1, "evaluation": 0 if evaluator is None else evaluator.completions}
+        if found is not None:  # what the evaluations before the interruption took
+            completions = progress.at_end["evaluation"] + progress.to_come(0, found[0])["evaluation"]
+            progress.priced("evaluation", run.seconds.get("evaluate", 0.0), completions)
         last = await _stages(recipe, session, found[1] if found else None)
         try:
             await _evaluate_after(recipe, session)
@@ -397,15 +400,20 @@ async def _train(
             raise
 
 
-def _evaluations_left(recipe: Recipe, done: int) -> dict[str, int]:
-    """How many evaluations come after so many steps of the run, by their kind."""
-    if not recipe.evaluate.n:
-        return {}
-    first, between, every = 0, 0, recipe.evaluate.every
+def _to_come(recipe: Recipe, evaluator: Evaluator | None, done: int, last: int) -> dict[str, float]:
+    """How many checkpoints and how many completions of evaluations come between steps, after a step up to another."""
+    first, evaluations, checkpoints = 0, 0, 0
     for stage in recipe.stages:
-        between += sum(first + step > done for step in range(every, stage.steps, every)) if every else 0
+        evaluations += _due(recipe.evaluate.every, first, stage.steps, done, last)
+        checkpoints += _due(recipe.checkpoint_every, first, stage.steps, done, last)
         first += stage.steps
-    return {"evaluation between steps": between, "evaluation": 1}
+    completions = 0 if evaluator is None else evaluations * len(evaluator.tasks) * evaluator.samples
+    return {"saving": checkpoints, "evaluation": completions}
+
+
+def _due(every: int, first: int, steps: int, done: int, last: int) -> int:
+    """How often something happens within a stage that follows ``first`` steps, after a step up to another."""
+    return sum(done < first + step <= last for step in range(every, steps, every)) if every else 0
 
 
 def _require_space(run: Run, policy: Policy) -> None:
@@ -426,6 +434,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.counts.load_state_dict(state["counts"])
     while True:
         settings = recipe.stages[session.stage]
+        to_follow = recipe.stages[session.stage + 1 :]
         session.progress.stage = settings.name if len(recipe.stages) > 1 else ""
         session.beside = {}
         stage = settings.build(session)
@@ -438,11 +447,12 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         elif session.stage and (session.checkpoint_every or session.checkpoint_minutes or session.run.resumed):
             # What the stages before have left is not computed again, and this one's first step can be replayed.
             session.save(0, stage.state_dict)
+        session.progress.steps_begin(until=session.first_step + settings.steps if to_follow else None)
         await stage.run()
         _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.
-        session.progress.total = session.first_step + sum(later.steps for later in recipe.stages[session.stage + 1 :])
+        session.progress.total = session.first_step + sum(later.steps for later in to_follow)
         if session.stage + 1 == len(recipe.stages):
             session.progress.stage = ""
             return stage
@@ -495,7 +505,7 @@ async def _evaluate(settings: EngineSettings, session: Session) -> EvaluationRes
             raise Interrupted(session.first_step)
         count(tree)
 
-    with session.run.timed("evaluate"), session.progress.apart("evaluation"):
+    with session.run.timed("evaluate"), session.progress.apart("evaluation", evaluator.completions):
         session.progress.stops_after = "task"
         count = session.counter("evaluating", len(evaluator.tasks) * (1 + evaluator.greedy))
         result = await evaluator.evaluate(session.policy, settings.build(session.policy), session.seed, done)
@@ -514,7 +524,7 @@ async def _evaluate_before(recipe: Recipe, session: Session) -> None:
 
 async def _evaluate_after(recipe: Recipe, session: Session) -> None:
     run = session.run
-    with run.timed("save"):  # before anything else can fail
+    with run.timed("save"), session.progress.apart("saving"):  # before anything else can fail
         save_policy(session.policy, run.model)
         for name, policy in session.beside.items():
             save_policy(policy, run.models / name)

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ LIVE_SECONDS = 1 / 8
 PLAIN_SECONDS = 5.0
 JSON_SECONDS = 1.0
 _WIDTH = 100  # maximum columns; a longer bar adds nothing
+_MEASURED = 32  # steps whose mean time is a step's to come: completions may grow longer over a run
 _BURSTS = 8  # new phases drawn at once: at most this many, refilled at this many per second
 _ENDS = ("stopped", "done")
 _GUIDED = re.compile(r"guidance/[^/]+/groups/guided$")
@@ -156,11 +158,17 @@ class Progress:
         self._began = self._drawn = time.monotonic()
         self._bursts, self._burst_at = float(_BURSTS), self._began
         self._steps_began = self._began
+        self._measured: deque[tuple[float, int]] = deque(maxlen=_MEASURED)
+        self._warming_up: tuple[float, int] | None = None
         self._apart = 0.0
-        self._cost_apart: dict[str, float] = {}
+        self._price: dict[str, float] = {}
         self._in_apart: tuple[str, float] | None = None
-        self.to_come: Callable[[int], Mapping[str, int]] = lambda done: {}
-        """How many of each kind of work that is no step (:meth:`apart`) come after so many steps."""
+        self.stage_ends: int | None = None
+        """The step with which steps of this kind end; None where all are of one kind."""
+        self.to_come: Callable[[int, int], Mapping[str, float]] = lambda done, last: {}
+        """How much of each kind of work that is no step (:meth:`apart`) comes after a step, up to another one."""
+        self.at_end: Mapping[str, float] = {}
+        """How much of it comes after the last step."""
         self._said = ""
         self._live: Live | None = None
         self._cell: Any = None  # IPython's handle of an output that is redrawn
@@ -205,21 +213,39 @@ class Progress:
         # A new phase may be long and silent, so it is drawn at once, but not in steps that are over in milliseconds.
         self._refresh(now=changed and self.mode == "live" and self._may_burst())
 
-    def steps_begin(self) -> None:
-        """What was done so far (loading, an evaluation) was no step, and is not in a step's time."""
+    def steps_begin(self, *, until: int | None = None) -> None:
+        """Steps of a kind begin: what was done so far (loading, an evaluation, steps of another kind) says nothing of
+        their time.
+
+        Args:
+            until: the step with which they end; None where all that are left are of this kind.
+        """
+        self.stage_ends = until
         self._steps_began, self._apart = time.monotonic(), 0.0
+        self._measured.clear()
+        self._warming_up = None
 
     @contextmanager
-    def apart(self, kind: str) -> Iterator[None]:
-        """Work between steps, whose time is measured by its kind and is not in a step's."""
+    def apart(self, kind: str, amount: float = 1.0) -> Iterator[None]:
+        """Work that is no step: its time is in no step's, and is the price of what is to come of its kind.
+
+        Args:
+            amount: how much of it this is; of an evaluation, its completions.
+        """
         began = time.monotonic()
         self._in_apart = (kind, began)
         try:
             yield
         finally:
             self._in_apart = None
-            self._cost_apart[kind] = time.monotonic() - began
-            self._apart += self._cost_apart[kind]
+            spent = time.monotonic() - began
+            self.priced(kind, spent, amount)
+            self._apart += spent
+
+    def priced(self, kind: str, seconds: float, amount: float) -> None:
+        """So much work of a kind (:meth:`apart`) took so long."""
+        if amount > 0:
+            self._price[kind] = seconds / amount
 
     def count(self, *, sequences: int, ended: int, tokens: int, to_grade: int, graded: int) -> None:
         """Add to what the phase has sampled and graded."""
@@ -240,7 +266,7 @@ class Progress:
         ``heldout/overall`` and ``tokens_per_second`` are shown, each until it is measured again, and the number of
         groups that guides helped. Where nothing was sampled, the loss is shown, with ``dpo/accuracy`` and
         ``dpo/margin`` of pairs, and not the reward, which follows from the data alone."""
-        self._done, self._step_began = done, time.monotonic()
+        self._measure(done)
         metrics = metrics or {}
         loss, reward = _number(metrics, "loss"), _number(metrics, "reward/mean")
         heldout, speed = _number(metrics, "heldout/overall"), _number(metrics, "tokens_per_second")
@@ -273,18 +299,52 @@ class Progress:
         elif self.mode != "silent":
             self.console.print(Text(text), soft_wrap=True)
 
+    def _measure(self, done: int) -> None:
+        """Note how long the steps since the last call took, without the work apart."""
+        now, steps = time.monotonic(), done - self._done
+        if steps > 0:
+            took = (now - self._steps_began - self._apart, steps)
+            # The first of a kind warms up (threads, memory, caches): its time is none of the others'.
+            if self._warming_up is None and self.unit == "step":
+                self._warming_up = took
+            else:
+                self._measured.append(took)
+        self._done, self._step_began = done, now
+        self._steps_began, self._apart = now, 0.0
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Mean time of the last steps; None before one was measured."""
+        of = self._measured or ([] if self._warming_up is None else [self._warming_up])
+        return sum(seconds for seconds, _ in of) / sum(steps for _, steps in of) if of else None
+
     @property
     def seconds_left(self) -> float | None:
-        """Time left: steps at the mean time of those so far, and evaluations at what the last of their kind took; None
-        where it cannot be estimated."""
-        since, now = self._done - self._first, time.monotonic()
-        if self.total is None or since <= 0:
+        """Time left until the end; None before a step was measured of each kind that is to come."""
+        return None if self._more_stages else self.stage_seconds_left
+
+    @property
+    def _more_stages(self) -> bool:
+        return self.stage_ends is not None and self.total is not None and self.stage_ends < self.total
+
+    @property
+    def stage_seconds_left(self) -> float | None:
+        """Time left of the steps of this kind: each at the mean of the last that were measured, and evaluations and
+        checkpoints at what the last of their kind took; None before a step was measured."""
+        last = self.stage_ends if self._more_stages else self.total
+        each, now = self.seconds_per_step, time.monotonic()
+        if last is None or each is None:
             return None
         current = 0.0 if self._in_apart is None else now - self._in_apart[1]
-        left = (self.total - self._done) * (now - self._steps_began - self._apart - current) / since
-        dearest = max(self._cost_apart.values(), default=0.0)
-        apart = sum(number * self._cost_apart.get(kind, dearest) for kind, number in self.to_come(self._done).items())
-        return left + max(0.0, apart - current)
+        begun = min(each, now - self._steps_began - self._apart - current) if self._done < last else 0.0
+        left = (last - self._done) * each - begun
+        to_come = dict(self.to_come(self._done, last))
+        for kind, amount in () if self._more_stages else self.at_end.items():
+            to_come[kind] = to_come.get(kind, 0.0) + amount
+        apart = {kind: amount * self._price.get(kind, 0.0) for kind, amount in to_come.items()}
+        if self._in_apart is not None and (kind := self._in_apart[0]) in apart:
+            apart[kind] = max(0.0, apart[kind] - current)
+        return left + sum(apart.values())
 
     @property
     def is_read(self) -> bool:
@@ -296,7 +356,7 @@ class Progress:
         clock = time.monotonic()
         since, about = self._done - self._first, ""
         if since > 0 and self.stops_after == self.unit:
-            usual = (self._step_began - self._began) / since
+            usual = self.seconds_per_step or 0.0
             about = f" (about {duration(max(0.0, usual - (clock - self._step_began)))})"
         step, at = self._saved
         lost = ""
@@ -308,17 +368,19 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """The state as a line of JSON says it; null where something is unknown or does not apply.
 
-        ``title``, ``unit``, ``done`` of ``total``; ``seconds`` since the beginning, ``seconds_left``; ``stage``,
-        ``phase`` with ``phase_done`` of ``phase_total``; in it ``sequences_done`` of ``sequences``, ``tokens``,
-        ``tokens_per_second``, ``phase_seconds_left``, ``graded`` of ``to_grade`` completions; ``reward``, ``loss`` and
-        ``heldout`` as last measured.
+        ``title``, ``unit``, ``done`` of ``total``; ``seconds`` since the beginning, ``seconds_left``, and of this
+        stage ``stage_seconds_left``; ``stage``, ``phase`` with ``phase_done`` of ``phase_total``; in it
+        ``sequences_done`` of ``sequences``, ``tokens``, ``tokens_per_second``, ``phase_seconds_left``, ``graded`` of
+        ``to_grade`` completions; ``reward``, ``loss`` and ``heldout`` as last measured.
         """
         now, of, share = time.monotonic(), self._sampled, self._share or (None, None)
-        left, speed, soon = self.seconds_left, of.per_second(now), of.seconds_left(now)
+        speed, soon = of.per_second(now), of.seconds_left(now)
+        left, of_stage = (None, None) if self._phase in _ENDS else (self.seconds_left, self.stage_seconds_left)
         return {
             **{"title": self.title, "unit": self.unit, "done": self._done, "total": self.total},
             "seconds": round(now - self._began, 1),
-            "seconds_left": None if left is None or self._phase in _ENDS else round(left, 1),
+            "seconds_left": None if left is None else round(left, 1),
+            "stage_seconds_left": None if of_stage is None else round(of_stage, 1),
             **{"stage": self.stage, "phase": self._phase, "phase_done": share[0], "phase_total": share[1]},
             **{"sequences_done": of.ended, "sequences": of.sequences, "tokens": of.tokens},
             "tokens_per_second": None if speed is None else round(speed, 1),
@@ -361,8 +423,8 @@ class Progress:
     def _left(self) -> str:
         if self._phase in _ENDS:
             return f"{clock(time.monotonic() - self._began)} in all"
-        left = self.seconds_left
-        return "" if left is None else f"{clock(left)} left"
+        left = self.stage_seconds_left
+        return "" if left is None else f"{clock(left)} left{f' of {self.stage}' if self._more_stages else ''}"
 
     def _shown(self) -> list[str]:
         return [self._metrics[name] for name in _FIGURES if name in self._metrics]

@@ -177,9 +177,9 @@ class Session:
         """Add held-out accuracy to a step's metrics."""
         if self.evaluator is None:
             return
-        with self.run.timed("evaluate"), self.progress.apart("evaluation between steps"):
+        quick = replace(self.evaluator, ks=(1,), greedy=False)
+        with self.run.timed("evaluate"), self.progress.apart("evaluation", quick.completions):
             done = self.counter("evaluating", len(self.evaluator.tasks))
-            quick = replace(self.evaluator, ks=(1,), greedy=False)
             result = await quick.evaluate(self.policy, engine, self.seed, done)
             now = result.metrics()
         self.say_ungraded(result.trees)
@@ -284,9 +284,18 @@ class Session:
             await self.evaluate(of.engine, metrics, step)
         self.run.record(step, {"stage": of.settings.name, **metrics})
         if expected_steps is not None:
-            self.progress.total = self.first_step + expected_steps
+            self.expect(self.first_step + expected_steps)
         self.progress.step(step, metrics)
         return metrics
+
+    def expect(self, last: int) -> None:
+        """The running stage ends with this step of the run."""
+        progress = self.progress
+        if progress.stage_ends is None or progress.total is None:
+            progress.total = last
+            return
+        progress.total += last - progress.stage_ends
+        progress.stage_ends = last
 
     def counter(self, phase: str, total: int) -> Callable[..., None]:
         """Show a phase's progress: returns a function to call as each tree is finished."""
@@ -336,6 +345,7 @@ class Session:
     def save(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
         """Write a checkpoint after ``done`` of the stage's steps."""
         of_run = {"stage": self.names[self.stage], "first_step": self.first_step, "counts": self.counts.state_dict()}
-        self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})
+        with self.progress.apart("saving"):
+            self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})
         self._saved_at = time.monotonic()
         self.progress.saved(self.first_step + done)
