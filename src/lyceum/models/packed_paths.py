@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from lyceum.core.types import Scored
 from lyceum.models.policy import Policy, token_outputs
+from lyceum.models.sight import Sight
 from lyceum.models.tree_attention import TreePlan
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
@@ -51,14 +52,22 @@ class PackedPaths:
             above = found
         self.rows.append(row)
 
-    def hidden(self, body: nn.Module, device: torch.device) -> Float[Tensor, "T width"]:
+    def hidden(self, body: nn.Module | Sight, device: torch.device) -> Float[Tensor, "T width"]:
         """Last hidden state of each unique token, of a body whose attention was redirected."""
         plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
         token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
+        seen = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
         output = body(
-            input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan
+            input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
         )
         return output.last_hidden_state.squeeze(0)
+
+    def _shift(self, sight: Sight, device: torch.device) -> Int[Tensor, " T"]:
+        """Of each unique token, for a model that sees."""
+        shift = torch.zeros(len(self.token), dtype=torch.long)
+        for row in self.rows:
+            shift[row] = torch.tensor(sight.shifts([self.token[at] for at in row]))
+        return shift.to(device)
 
 
 def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[list[float]]:

@@ -69,7 +69,13 @@ def _attention(
 def take_over(model: transformers.PreTrainedModel) -> None:
     """Make a model's layers call this module's attention."""
     transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
-    model.set_attn_implementation(IMPLEMENTATION)
+    text, parts = model.config.get_text_config(), model.config.sub_configs
+    if text is model.config:
+        model.set_attn_implementation(IMPLEMENTATION)
+        return
+    # A vision tower, which has no plan, keeps transformers' own.
+    own = {name: IMPLEMENTATION if getattr(model.config, name) is text else "sdpa" for name in parts}
+    model.set_attn_implementation(own)
 
 
 @dataclass
