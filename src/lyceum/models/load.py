@@ -326,7 +326,11 @@ def _takes_pictures(config: Any) -> bool:
 
 def _auto_class(settings: ModelSettings) -> Any:
     """transformers' class that loads the model."""
-    if "gguf_file" in _source(settings)[1] or settings.trust_remote_code or not _takes_pictures(_whole_config(settings)):
+    if (
+        "gguf_file" in _source(settings)[1]
+        or settings.trust_remote_code
+        or not _takes_pictures(_whole_config(settings))
+    ):
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForImageTextToText
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from jaxtyping import Float, Int
 
+from lyceum.core.pictures import FIRST
 from lyceum.core.types import Scored
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.sight import Sight
@@ -94,7 +95,16 @@ def trie_logprobs(policy: Policy, trie: PackedPaths, paths: Sequence[Scored]) ->
     where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, paths, strict=True)]
     before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
     token = torch.tensor([t for path in paths for t in path.tokens[path.start : path.stop]], device=policy.device)
-    return token_outputs(policy, trie.hidden(policy.backbone, policy.device)[before], token.long()).logprob
+    return logprob_of(policy, trie.hidden(policy.backbone, policy.device)[before], token.long())
+
+
+def logprob_of(policy: Policy, before: Float[Tensor, "k width"], token: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
+    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no model
+    predicts."""
+    if policy.sight is None:
+        return token_outputs(policy, before, token).logprob
+    seen = token >= FIRST
+    return token_outputs(policy, before, token.masked_fill(seen, 0)).logprob.masked_fill(seen, 0.0)
 
 
 def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:

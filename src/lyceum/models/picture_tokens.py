@@ -234,7 +234,10 @@ def bare_processor(processor_class: Any, folder: str, tokenizer: Any, **extra: A
     from transformers import AutoImageProcessor
     from transformers.processing_utils import ProcessorMixin
 
-    with quiet(), user_file("model.path", f"the image processor of {folder} cannot be loaded", "save it beside the model"):
+    with (
+        quiet(),
+        user_file("model.path", f"the image processor of {folder} cannot be loaded", "save it beside the model"),
+    ):
         image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **extra)
         settings, _ = ProcessorMixin.get_processor_dict(folder)
     if tokenizer.chat_template is None and isinstance(settings.get("chat_template"), str):

@@ -124,7 +124,9 @@ def _prompt(pictures: PictureTokens, tokenizer: Any, module: PreTrainedModel) ->
 def _spread(module: PreTrainedModel, pictures: PictureTokens) -> list[int]:
     """Different text tokens, spread over the vocabulary."""
     config: Any = module.config
-    special = {value for name, value in config.to_dict().items() if name.endswith("token_id") and isinstance(value, int)}
+    special = {
+        value for name, value in config.to_dict().items() if name.endswith("token_id") and isinstance(value, int)
+    }
     special.add(pictures.placeholder_id)
     words = [token for token in range(config.get_text_config().vocab_size) if token not in special]
     count = BEFORE + AFTER + 2 * BRANCH

@@ -203,9 +203,7 @@ class Renderer:
     def _errors_named(self) -> AbstractContextManager[None]:
         return user_file(KEY, f"the template used with {self.tokenizer.name_or_path or 'the model'}", ADVICE)
 
-    def _encode(
-        self, text: str, after: Sequence[int] = (), pictures: Sequence[Picture] = ()
-    ) -> tuple[int, ...]:
+    def _encode(self, text: str, after: Sequence[int] = (), pictures: Sequence[Picture] = ()) -> tuple[int, ...]:
         """Tokens of a part of a conversation.
 
         Args:

@@ -98,7 +98,7 @@ class Sight:
 
         Args:
             position_ids: number of tokens above each.
-            shift: of each token, see above; not needed where positions have one row.
+            shift: of each token, see above; None where there is no picture, or positions have one row.
             features: of pictures that were computed before under the same weights; new ones are added. None computes
                 all that are there, with gradient.
         """
@@ -107,16 +107,18 @@ class Sight:
         embedded = self.embed(tokens.masked_fill(seen, 0))
         position: Tensor = position_ids
         if self.rope:
-            if shift is None:
-                raise NotImplementedError("positions of text after a picture are not known here")
-            position = (position_ids - shift).expand(3, -1)
+            position = (position_ids if shift is None else position_ids - shift).expand(3, -1)
         if bool(seen.any()):
+            if self.rope and shift is None:
+                raise NotImplementedError("positions of text after a picture are not known here")
             ids, place = _named(tokens[seen])
             distinct, which = torch.unique(ids, return_inverse=True)
             found = self._features(distinct.tolist(), features)
             start = torch.tensor([0, *(len(each.embedding) for each in found)]).cumsum(0)[:-1].to(which.device)
             row = start[which] + place
-            embedded = embedded.index_put((seen,), torch.cat([each.embedding for each in found])[row].to(embedded.dtype))
+            embedded = embedded.index_put(
+                (seen,), torch.cat([each.embedding for each in found])[row].to(embedded.dtype)
+            )
             if levels := list(zip(*(each.levels for each in found), strict=True)):
                 how["visual_pos_masks"] = seen.unsqueeze(0)
                 how["deepstack_visual_embeds"] = [torch.cat(level)[row] for level in levels]

@@ -34,6 +34,8 @@ def prompt_text(messages: Sequence[Mapping[str, Any]]) -> str:
 def _text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
     if not isinstance(text, str):
-        raise RecipeError(f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}, "
-            "{{type: image, image: ...}}")
+        raise RecipeError(
+            f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}, "
+            "{{type: image, image: ...}}"
+        )
     return text
