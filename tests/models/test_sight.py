@@ -14,10 +14,10 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Request, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.learner._forward import row_outputs
-from lyceum.models.load import ModelSettings, load_policy, save_module
+from lyceum.models.load import ModelSettings, load_policy, save_module, save_policy
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.picture_trial import PictureTrial, model_inputs
-from lyceum.models.policy import Policy, forest_plan
+from lyceum.models.policy import Policy
 
 EVERY = pytest.mark.parametrize("name", FAMILIES)
 
@@ -192,7 +192,10 @@ def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
     assert prompt == prompt_of(own, "a b", noise(1))
     forest = build_forest([tree_of(policy, prompt, *ANSWERS)])
     with torch.no_grad():
-        torch.testing.assert_close(policy.forest_hidden(forest), own.forest_hidden(forest))
+        expected = own.forest_hidden(forest)
+        torch.testing.assert_close(policy.forest_hidden(forest), expected)
+        save_policy(policy, tmp_path / "again")  # which leaves it as it was
+        torch.testing.assert_close(policy.forest_hidden(forest), expected)
 
 
 def test_a_conversation_goes_on_with_another_picture(made):

@@ -22,6 +22,7 @@ from lyceum.models.chat import check_template
 from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, pictures_of
 from lyceum.models.policy import Policy
+from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
@@ -472,7 +473,7 @@ def save_module(
     """
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    implementation = module.config._attn_implementation
+    implementation = implementations(module)
     module.config._attn_implementation = None  # ours is unknown to a fresh process
     try:
         if adapter is not None:

@@ -253,7 +253,7 @@ def processor_of(processor_class: Any, image_processor: Any, tokenizer: Any, set
     """
     own = type(_OWN + processor_class.__name__, (processor_class,), {"check_argument_for_proper_class": _any})
     made: Any = own.__new__(own)
-    parts = {name: None for name in processor_class.get_attributes()}
+    parts = dict.fromkeys(processor_class.get_attributes())
     parts |= {"image_processor": image_processor, "tokenizer": tokenizer}
     given = {name: value for name, value in settings.items() if name not in parts and name != "processor_class"}
     with suppress(ImportError):  # SmolVLM's asks for a package that only its videos need, after all that matters here

@@ -78,6 +78,13 @@ def take_over(model: transformers.PreTrainedModel) -> None:
     model.set_attn_implementation(own)
 
 
+def implementations(model: transformers.PreTrainedModel) -> str | dict[str, str] | None:
+    """A model's attention as its configuration names it, and that of each of its parts, to be set again."""
+    config: Any = model.config
+    parts = {name: getattr(config, name)._attn_implementation for name in config.sub_configs if hasattr(config, name)}
+    return {"": config._attn_implementation, **parts} if parts else config._attn_implementation
+
+
 @dataclass
 class _Chains:
     """Chains of similar size, padded to one shape: C chains, Lq queries and Lk keys each."""
