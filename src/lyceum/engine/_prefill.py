@@ -24,6 +24,8 @@ class PrefillPlan(TreePlan):
         self._prefixes, self._keeper = prefixes, keeper
         self.tokens: list[int] = []
         self.position: list[int] = []
+        self.runs: list[tuple[int, int]] = []
+        """Which prefix the tokens are of, run by run, and the place in it where each run begins."""
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._kept = [keeper.longest(prefix) for prefix in prefixes]
@@ -43,6 +45,7 @@ class PrefillPlan(TreePlan):
             path = np.concatenate([path, len(self.tokens) + np.arange(len(prefix) - first)])
             self.tokens += prefix[first:]
             self.position += range(first, len(prefix))
+            self.runs.append((j, first))
             self._new[j], before = path, prefix
             owned_from.append(first)
         if self.tokens:

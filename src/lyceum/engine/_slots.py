@@ -31,6 +31,9 @@ class Job:
     """Samples that are not finished."""
     constraint: ConstraintState | None = None
     """At the end of the prefix."""
+    shift: tuple[int, int] = (0, 0)
+    """Of the prefix's last token and of what follows it, where a model counts the positions of pictures otherwise than
+    their tokens (``models/sight.py``)."""
     started: int = 0
     """Samples that have had a place; they get one in their order."""
 

@@ -11,13 +11,14 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens
+from lyceum.core.pictures import FIRST
 from lyceum.core.settings import EngineSettings
 from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
 from lyceum.engine._cache import Keeper, Store, TokenPool
@@ -29,7 +30,9 @@ from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGrou
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked
-from lyceum.models.policy import Policy, token_outputs
+from lyceum.models.packed_paths import logprob_of
+from lyceum.models.policy import Policy
+from lyceum.models.sight import Features, Sight
 from lyceum.models.tree_attention import AttentionPlan, TreePlan
 from lyceum.utils import progress
 from lyceum.utils.aio import idle
@@ -127,6 +130,7 @@ class EmbeddedEngine:
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
+        self._features: dict[int, Features] = {}  # of pictures, under these weights
 
     # For callers ---------------------------------------------------------------------------------------------------
 
@@ -148,7 +152,10 @@ class EmbeddedEngine:
         future.add_done_callback(self._notice)
         stop_ids = self.policy.stop_ids | set(request.sampling.stop_token_ids)
         n = len(request.seeds)
-        self._waiting.append(Job(request, future, stop_ids, [None] * n, n, self._constraint(request)))
+        job = Job(request, future, stop_ids, [None] * n, n, self._constraint(request))
+        if (sight := self.policy.sight) is not None:
+            job.shift = sight.shifts(request.prefix)[-1], sight.shift_after(request.prefix)
+        self._waiting.append(job)
         progress.sampled(sequences=n)
         self._start()
         return await future
@@ -196,6 +203,7 @@ class EmbeddedEngine:
     def _forget_cache(self) -> None:
         """Drop what was computed from the old weights."""
         self._keeper.clear()
+        self._features.clear()
         self._left = {}
         self._packs.clear()
         self._decoder = None  # it holds the old copies
@@ -275,7 +283,8 @@ class EmbeddedEngine:
         if len(plan.tokens):
             device = self.policy.device
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
-            self._hidden(tokens, position, plan.to(device), furthest=max(plan.position))
+            seen = {} if self.policy.sight is None else self._seen_by(self.policy.sight, plan, jobs)
+            self._hidden(tokens, position, plan.to(device), furthest=max(plan.position), **seen)
             self.occupancy.prefilled += len(plan.tokens)
         joining: list[Joining] = []
         own: list[int] = []
@@ -366,16 +375,31 @@ class EmbeddedEngine:
         else:
             self._plan.advance()
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
-        hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()))
+        seen = {} if self.policy.sight is None else self._seen_in_step(self.policy.sight)
+        hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()), **seen)
         lean = self._lean
         return self.policy.head(hidden, None if lean is None else lean.output)
 
-    def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int) -> Tensor:
-        """Directly from the weights where the architecture is known, else by the model's own forward."""
+    def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int, **seen: Any) -> Tensor:
+        """Directly from the weights where the architecture is known, else, and for pictures, by the model's own forward."""
         lean = self._lean
-        if lean is None:
-            return self.policy.hidden(tokens, position, plan)
+        if lean is None or seen:
+            return self.policy.hidden(tokens, position, plan, **seen)
         return lean.hidden(tokens, position, plan, furthest=furthest)
+
+    def _seen_by(self, sight: Sight, plan: PrefillPlan, jobs: Sequence[Job]) -> dict[str, Any]:
+        """What the model is told of the pictures among new prompt tokens."""
+        shift = [n for j, first in plan.runs for n in sight.shifts(jobs[j].request.prefix[:-1])[first:]]
+        return {"shift": torch.tensor(shift, device=self.policy.device), "features": self._features}
+
+    def _seen_in_step(self, sight: Sight) -> dict[str, Any]:
+        """What it is told of the tokens that are fed: nothing where all are text, in one row of positions."""
+        slots = self._slots
+        if not sight.rope and int(slots.token.max()) < FIRST:
+            return {}
+        last, after = np.array([job.shift for job in slots.job]).T
+        shift = torch.from_numpy(np.where(slots.count == 0, last, after)).to(self.policy.device)
+        return {"shift": shift, "features": self._features}
 
     @property
     def _lean(self) -> Decoder | None:
@@ -557,8 +581,12 @@ class EmbeddedEngine:
         paths = [torch.arange(a, b) for a, b in itertools.pairwise(starts)]
         token = torch.tensor([t for tokens, _ in batch for t in tokens], device=device)
         position = torch.cat([torch.arange(len(tokens)) for tokens, _ in batch]).to(device)
-        hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device))
-        logprob = token_outputs(self.policy, hidden[:-1], token[1:]).logprob.tolist()
+        seen: dict[str, Any] = {}
+        if (sight := self.policy.sight) is not None:
+            shift = [n for tokens, _ in batch for n in sight.shifts(tokens)]
+            seen = {"shift": torch.tensor(shift, device=device), "features": self._features}
+        hidden = self.policy.hidden(token, position, TreePlan(paths, [0] * len(paths)).to(device), **seen)
+        logprob = logprob_of(self.policy, hidden[:-1], token[1:]).tolist()
         self._require(not any(map(math.isnan, logprob)))  # -inf is a valid score: a token that the model rules out
         self._scoring = self._scoring[len(batch) :]
         for (_, future), a, b in zip(batch, starts[:-1], starts[1:], strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -229,9 +229,12 @@ def allowed_bits(forest: Forest, wanted: Bool[Tensor, "R L"], index: Int[Tensor,
 def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:
     rows = forest.rows()
     count, length = rows.index.shape
-    tokens = rows.gather(forest.token).flatten().to(policy.device)
+    tokens = rows.gather(forest.token)
     position = torch.arange(length, device=policy.device).repeat(count)
-    return policy.hidden(tokens, position, RowsPlan(count, length))
+    seen: dict[str, Any] = {}
+    if policy.sight is not None and (shift := policy.sight.rows_shift(tokens)) is not None:
+        seen["shift"] = shift.flatten().to(policy.device)
+    return policy.hidden(tokens.flatten().to(policy.device), position, RowsPlan(count, length), **seen)
 
 
 def choose_layout(forest: Forest) -> Layout:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import jinja2
 
+from lyceum.core.pictures import is_picture_part
+from lyceum.models.picture_tokens import pictures_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
@@ -27,6 +29,21 @@ def plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose content is one text: for content in parts, most templates would print Python's repr."""
     content = message.get("content")
     return {**message, "content": text_of(content)} if isinstance(content, list | tuple) else dict(message)
+
+
+def in_parts(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as templates of models that see want them: content as a list of parts, of which a picture says no more
+    than that it is one."""
+
+    def shown(part: Any) -> dict[str, Any]:
+        return {"type": "image"} if is_picture_part(part) else {"type": "text", "text": text_of([part])}
+
+    def parts(content: Any) -> Any:
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return content if content is None else [shown(part) for part in content]
+
+    return [{**message, "content": parts(message.get("content"))} for message in messages]
 
 
 def check_text(text: Any) -> None:
@@ -116,7 +133,8 @@ def _lower(limit: int, most: int) -> None:
 
 def _trial(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
     try:
-        chat = [{"role": "user", "content": WORD}]
+        chat: list[dict[str, Any]] = [{"role": "user", "content": WORD}]
+        chat = chat if pictures_of(tokenizer) is None else in_parts(chat)
         texts = {
             cast(str, tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)) for _ in "ab"
         }

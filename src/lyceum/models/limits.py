@@ -7,7 +7,7 @@ from typing import Any
 
 from lyceum.core.user_files import user_file
 from lyceum.models.context import UNLIMITED, context_of_config
-from lyceum.models.load import SCRATCH, ModelSettings, check_weights, read_config
+from lyceum.models.load import UNTRAINED, ModelSettings, check_weights, read_config
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 
@@ -25,7 +25,7 @@ def context_of(settings: ModelSettings, tokenizer: transformers.PreTrainedTokeni
     with user_file("model.path", f"the tokenizer of {path}: model_max_length", "allowed: a number of tokens"):
         said = int(getattr(tokenizer, "model_max_length", 0) or UNLIMITED)
     # transformers writes 1e30 where it is not set; a .gguf file holds its configuration among its weights.
-    if path == SCRATCH or path.endswith(".gguf"):
+    if path in UNTRAINED or path.endswith(".gguf"):
         return min(said, UNLIMITED)
     config = read_config(settings)
     largest, embedded = max(tokenizer.get_vocab().values(), default=0), getattr(config, "vocab_size", None)

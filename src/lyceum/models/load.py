@@ -20,7 +20,9 @@ from lyceum.core.hub import check_on_hub
 from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
 from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
+from lyceum.models.picture_tokens import PictureTokens, give_pictures, pictures_of
 from lyceum.models.policy import Policy
+from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
@@ -30,7 +32,8 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
-BASE, SCRATCH, PLAIN = "base", "scratch", "plain"
+BASE, SCRATCH, SCRATCH_PICTURES, PLAIN = "base", "scratch", "scratch-pictures", "plain"
+UNTRAINED = (SCRATCH, SCRATCH_PICTURES)
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
 
@@ -55,8 +58,8 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), a folder, a run's (its model), a hub name,
-    a .gguf file."""
+    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, and sees), a
+    folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -87,7 +90,7 @@ class ModelSettings(Settings):
     @classmethod
     def _bare_path(cls, value: Any) -> Any:
         if not isinstance(value, str | Mapping | Settings):
-            known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file, or settings"
+            known = f"{BASE}, {', '.join(UNTRAINED)}, a folder, owner/name of a hub, a .gguf file, or settings"
             raise ValueError(f"got {quoted(value)}; allowed: {known}")
         return {"path": value} if isinstance(value, str) else value
 
@@ -96,7 +99,7 @@ class ModelSettings(Settings):
     def _of_run(cls, value: str) -> str:
         """A run's folder is its trained model's."""
         place = local_path(value)
-        named = value not in ("", BASE, SCRATCH) and not (place / "config.json").is_file()
+        named = value not in ("", BASE, *UNTRAINED) and not (place / "config.json").is_file()
         return str(Path(value) / "model") if named and (place / "recipe.yaml").is_file() else value
 
     @field_validator("lora", mode="before")
@@ -130,7 +133,7 @@ def check_model(settings: ModelSettings) -> None:
     place = local_path(path)
     if settings.quantise is not None:
         check_4_bits(settings.quantise, path, place)
-    if path in (BASE, SCRATCH):
+    if path in (BASE, *UNTRAINED):
         return
     if place.suffix == ".gguf":
         if not place.is_file():
@@ -180,8 +183,8 @@ def _check_absent(path: str, place: Path) -> None:
         raise RecipeError(f"model.path: {no_model_yet(place.parent)}")
     looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
     if looks_local:
-        known = f"{BASE}, {SCRATCH}, a folder, owner/name of a hub, a .gguf file"
-        raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, SCRATCH])}; allowed: {known}")
+        known = f"{BASE}, {', '.join(UNTRAINED)}, a folder, owner/name of a hub, a .gguf file"
+        raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, *UNTRAINED])}; allowed: {known}")
     check_on_hub("model.path", path.rstrip("/"), "model")
 
 
@@ -191,8 +194,8 @@ def check_weights(settings: ModelSettings) -> None:
     Raises:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
-    if settings.path != SCRATCH:
-        _checkpoint(settings).check(transformers.AutoModelForCausalLM)
+    if settings.path not in UNTRAINED:
+        _checkpoint(settings).check(_auto_class(settings))
 
 
 def weight_shapes(settings: ModelSettings) -> dict[str, tuple[int, ...]]:
@@ -201,14 +204,13 @@ def weight_shapes(settings: ModelSettings) -> dict[str, tuple[int, ...]]:
     Raises:
         RecipeError: the configuration cannot be used.
     """
-    if settings.path == SCRATCH:
-        from lyceum.models.scratch import build_scratch
-
-        module: nn.Module = build_scratch(seed=settings.seed)[0]
+    if settings.path in UNTRAINED:
+        module: nn.Module = _untrained(settings)[0]
     else:
-        config = read_config(settings)
+        auto = _auto_class(settings)
+        config = read_config(settings) if auto is transformers.AutoModelForCausalLM else _whole_config(settings)
         with user_file("model.path", f"{settings.path} cannot be built", "fix its config.json"), torch.device("meta"):
-            module = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
+            module = auto.from_config(config, trust_remote_code=settings.trust_remote_code)
     return {name: tuple(weight.shape) for name, weight in module.named_parameters()}
 
 
@@ -228,9 +230,12 @@ def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
         RecipeError: it has no chat template and none is given, no end-of-sequence token, or cannot be loaded.
     """
     path, tokenizer = settings.path, read_tokenizer(settings)
-    _check_causal(settings)
+    if (seeing := _check_kind(settings)) is not None:
+        folder, extra = _source(settings)
+        give_pictures(tokenizer, PictureTokens.of(seeing, folder, tokenizer, **extra))
+    pictures = pictures_of(tokenizer)
     if settings.chat_template == PLAIN:
-        tokenizer.chat_template = _plain(tokenizer)
+        tokenizer.chat_template = _plain(tokenizer) if pictures is None else pictures.plain_template(_plain(tokenizer))
     elif settings.chat_template is not None:
         with user_file("model.chat_template", settings.chat_template, "allowed: a file with a Jinja template"):
             tokenizer.chat_template = Path(settings.chat_template).read_text("utf-8")
@@ -255,10 +260,8 @@ def read_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
     """
     check_model(settings)
     path = settings.path
-    if path == SCRATCH:
-        from lyceum.models.scratch import build_scratch
-
-        return build_scratch(seed=settings.seed)[1]
+    if path in UNTRAINED:
+        return _untrained(settings)[1]
     folder, extra = _source(settings)
     if "gguf_file" not in extra:
         # The tokenizer's loader reads it too: its errors must not be reported as the tokenizer's.
@@ -279,30 +282,68 @@ def read_config(settings: ModelSettings) -> Any:
     Raises:
         RecipeError: there is none, or it is not as transformers defines it.
     """
+    return _whole_config(settings).get_text_config()
+
+
+def _whole_config(settings: ModelSettings) -> Any:
+    """The configuration of the model, all its parts."""
     folder, extra = _source(settings)
     with (
         told_once(f"model.path: {settings.path}"),
         user_file("model.path", f"the configuration of {settings.path} cannot be read", f"fix its config.json{CODE}"),
     ):
-        return transformers.AutoConfig.from_pretrained(folder, **extra).get_text_config()
+        return transformers.AutoConfig.from_pretrained(folder, **extra)
 
 
-def _check_causal(settings: ModelSettings) -> None:
-    """Raise RecipeError for an architecture that AutoModelForCausalLM does not load, such as one for pictures."""
+def _check_kind(settings: ModelSettings) -> Any | None:
+    """The configuration of a model that sees; None for one of text alone, and for one whose tokenizer is made here.
+
+    Raises:
+        RecipeError: an architecture that neither AutoModelForCausalLM nor AutoModelForImageTextToText loads.
+    """
     folder, extra = _source(settings)
-    if settings.path == SCRATCH or "gguf_file" in extra or settings.trust_remote_code:
-        return
+    if settings.path in UNTRAINED or "gguf_file" in extra or settings.trust_remote_code:
+        return None
     with quiet(), user_file("model.path", f"the configuration of {settings.path} cannot be read", "fix it"):
         config = transformers.AutoConfig.from_pretrained(folder, **extra)
     known: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-    if type(config) not in known:
-        kind = next(iter(config.architectures or ()), type(config).__name__)
-        seen = getattr(config, "vision_config", None) or getattr(config, "audio_config", None)
-        what = "a model for pictures or sound, not supported yet" if seen else "no causal language model"
-        raise RecipeError(
-            f"model.path: {settings.path} is a {kind}, {what}; allowed: a model of text alone that "
-            f"AutoModelForCausalLM loads, such as Llama, Qwen, Gemma or Mistral{CODE}"
-        )
+    if type(config) in known:
+        return None
+    if _takes_pictures(config):
+        return config
+    kind = next(iter(config.architectures or ()), type(config).__name__)
+    other = getattr(config, "vision_config", None) or getattr(config, "audio_config", None)
+    what = "a model for sound or videos, not supported yet" if other else "no causal language model"
+    raise RecipeError(
+        f"model.path: {settings.path} is a {kind}, {what}; allowed: a model that AutoModelForCausalLM or "
+        f"AutoModelForImageTextToText loads, such as Llama, Qwen, Gemma, Mistral, InternVL or Qwen-VL{CODE}"
+    )
+
+
+def _takes_pictures(config: Any) -> bool:
+    seeing: Any = transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    return type(config) in seeing and type(config) not in cast(Any, transformers.MODEL_FOR_CAUSAL_LM_MAPPING)
+
+
+def _auto_class(settings: ModelSettings) -> Any:
+    """transformers' class that loads the model."""
+    if (
+        "gguf_file" in _source(settings)[1]
+        or settings.trust_remote_code
+        or not _takes_pictures(_whole_config(settings))
+    ):
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForImageTextToText
+
+
+def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+    if settings.path == SCRATCH:
+        from lyceum.models.scratch import build_scratch
+
+        return build_scratch(seed=settings.seed)
+    from lyceum.models.scratch_pictures import build_scratch_pictures
+
+    return build_scratch_pictures(seed=settings.seed)
 
 
 def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
@@ -343,23 +384,21 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
         RecipeError: it cannot be loaded, the tokenizer has tokens that the model has no embedding for, or its
             architecture cannot run over token trees.
     """
+    from lyceum.models.picture_trial import PictureTrial
     from lyceum.models.trial import logits_alone, policy_of
 
     tokenizer = tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
-    if settings.path == SCRATCH:
-        from lyceum.models.scratch import build_scratch
-
-        module: transformers.PreTrainedModel = build_scratch(seed=settings.seed)[0]
+    if settings.path in UNTRAINED:
+        module = _untrained(settings)[0]
     else:
         source = _checkpoint(settings)
         if settings.quantise is not None:
             extra = in_4_bits(settings.quantise, settings.dtype, device)
         else:
             extra = _unpacked() if "gguf_file" in source.extra else {}
-        auto = transformers.AutoModelForCausalLM
-        module = source.load(auto, getattr(torch, settings.dtype), seed=settings.seed, **extra)
+        module = source.load(_auto_class(settings), getattr(torch, settings.dtype), seed=settings.seed, **extra)
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None and settings.quantise is None:
         quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
@@ -378,6 +417,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     check_finite("model.path", settings.path, module)
     with user_file("model.path", f"{settings.path} cannot be run", "fix its config.json"):
         alone = logits_alone(module)
+        trial = PictureTrial.of(module, tokenizer)
     if not alone.isfinite().all():
         raise RecipeError(
             f"model.dtype: the logits of {settings.path} hold NaN or infinity in {settings.dtype}; allowed: a dtype of "
@@ -387,9 +427,12 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     with user_file("model.lora", f"{settings.path} cannot be given adapters", targets):
         trained = _with_adapters(module, settings)
     try:
-        return policy_of(trained, tokenizer, alone)
+        policy = policy_of(trained, tokenizer, alone)
+        if trial is not None:
+            trial.check(policy)
     except NotImplementedError as error:
         raise RecipeError(f"model.path: {settings.path} cannot be used: {error}") from error
+    return policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
@@ -429,13 +472,15 @@ def save_module(
     """
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    implementation = module.config._attn_implementation
+    implementation = implementations(module)
     module.config._attn_implementation = None  # ours is unknown to a fresh process
     try:
         if adapter is not None:
             adapter.save_pretrained(partial / "adapter")
         module.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+        if (pictures := pictures_of(tokenizer)) is not None:
+            pictures.save(partial)
         readable = (partial / "config.json").stat().st_mode
         for weights in partial.rglob("*.safetensors"):
             weights.chmod(readable)  # written for their owner alone, whatever the umask

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from lyceum.core.pictures import FIRST
 from lyceum.core.types import Scored
 from lyceum.models.policy import Policy, token_outputs
+from lyceum.models.sight import Sight
 from lyceum.models.tree_attention import TreePlan, packed_hidden
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
@@ -51,11 +53,19 @@ class PackedPaths:
             above = found
         self.rows.append(row)
 
-    def hidden(self, body: nn.Module, device: torch.device) -> Float[Tensor, "T width"]:
+    def hidden(self, body: nn.Module | Sight, device: torch.device) -> Float[Tensor, "T width"]:
         """Last hidden state of each unique token."""
         plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
         token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
-        return packed_hidden(body, token, position, plan)
+        seen = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
+        return packed_hidden(body, token, position, plan, **seen)
+
+    def _shift(self, sight: Sight, device: torch.device) -> Int[Tensor, " T"]:
+        """Of each unique token, for a model that sees."""
+        shift = torch.zeros(len(self.token), dtype=torch.long)
+        for row in self.rows:
+            shift[row] = torch.tensor(sight.shifts([self.token[at] for at in row]))
+        return shift.to(device)
 
 
 def path_logprobs(policy: Policy, paths: Sequence[Scored], tokens: int) -> list[list[float]]:
@@ -82,7 +92,16 @@ def trie_logprobs(policy: Policy, trie: PackedPaths, paths: Sequence[Scored]) ->
     where = [row[path.start - 1 : path.stop - 1] for row, path in zip(trie.rows, paths, strict=True)]
     before = torch.tensor([at for of_path in where for at in of_path], dtype=torch.long, device=policy.device)
     token = torch.tensor([t for path in paths for t in path.tokens[path.start : path.stop]], device=policy.device)
-    return token_outputs(policy, trie.hidden(policy.backbone, policy.device)[before], token.long()).logprob
+    return logprob_of(policy, trie.hidden(policy.backbone, policy.device)[before], token.long())
+
+
+def logprob_of(policy: Policy, before: Float[Tensor, "k width"], token: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
+    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no model
+    predicts."""
+    if policy.sight is None:
+        return token_outputs(policy, before, token).logprob
+    seen = token >= FIRST
+    return token_outputs(policy, before, token.masked_fill(seen, 0)).logprob.masked_fill(seen, 0.0)
 
 
 def packed(paths: Sequence[Path], tokens: int) -> Iterator[PackedPaths]:

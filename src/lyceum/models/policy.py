@@ -18,6 +18,7 @@ from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows, mark, marked
+from lyceum.models.sight import Sight
 from lyceum.models.tree_attention import AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
@@ -57,7 +58,10 @@ class Policy:
             redirect_attention(self.causal)
         else:
             self.run_by_rows(self.by_rows)
-        self.backbone = cast(nn.Module, getattr(self.causal, self.causal.base_model_prefix))
+        self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
+        """How it takes pictures; None for a model of text alone, and over rows."""
+        body = self.sight or getattr(self.causal, self.causal.base_model_prefix)
+        self.backbone = cast(nn.Module, body)
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = context_of_config(self.causal.config.get_text_config())
@@ -81,10 +85,14 @@ class Policy:
         return config.num_hidden_layers, heads, dim
 
     def hidden(
-        self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
+        self, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan, **seen: Any
     ) -> Float[Tensor, "T width"]:
-        """Last hidden state of each packed token; ``head`` makes logits of it."""
-        return packed_hidden(self.backbone, tokens, position, plan)
+        """Last hidden state of each packed token; ``head`` makes logits of it.
+
+        Args:
+            seen: of a model that takes pictures, what its :class:`~lyceum.models.sight.Sight` is told beside the tokens.
+        """
+        return packed_hidden(self.backbone, tokens, position, plan, **seen)
 
     def head(
         self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
@@ -95,7 +103,8 @@ class Policy:
     def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
         """One forward of every unique token of a forest."""
         plan = forest_plan(forest).to(self.device)
-        return self.hidden(forest.token.to(self.device), forest.position.to(self.device), plan)
+        seen = {} if self.sight is None else {"shift": self._on_device(self.sight.forest_shift(forest))}
+        return self.hidden(forest.token.to(self.device), forest.position.to(self.device), plan, **seen)
 
     @property
     def adapters(self) -> bool:
@@ -119,6 +128,9 @@ class Policy:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.renderer.decode(tokens)
+
+    def _on_device(self, x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.to(self.device)
 
 
 def redirect_attention(model: transformers.PreTrainedModel) -> None:
@@ -148,7 +160,9 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
     """
     ids: list[Any] = []
     generation = getattr(causal, "generation_config", None)
-    for source in (getattr(generation, "eos_token_id", None), causal.config.eos_token_id, tokenizer.eos_token_id):
+    named = getattr(causal.config, "eos_token_id", None)
+    of_text = getattr(causal.config.get_text_config(), "eos_token_id", None) if named is None else None
+    for source in (getattr(generation, "eos_token_id", None), named, of_text, tokenizer.eos_token_id):
         ids += source if isinstance(source, (list, tuple)) else [] if source is None else [source]
     if wrong := [token for token in ids if not isinstance(token, int) or abs(token) >= 2**31]:
         raise RecipeError(f"model.path: eos_token_id: got {quoted(wrong[0])}; allowed: a token id, or a list of them")

@@ -7,14 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from lyceum.core.pictures import Picture, is_picture, picture_parts, pictures_in
 from lyceum.core.spans import TokenEnds, text_ends, token_span
 from lyceum.core.tree import Node
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
-from lyceum.models.chat import ADVICE, KEY, check_text, plain
+from lyceum.models.chat import ADVICE, KEY, check_text, in_parts, plain
 from lyceum.models.control_tokens import ControlTokens
+from lyceum.models.picture_tokens import pictures_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
+from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
 
 ANSWER = "nightingale"
@@ -58,6 +61,7 @@ class Renderer:
 
     def __init__(self, tokenizer: transformers.PreTrainedTokenizerBase) -> None:
         self.tokenizer, self.controls = tokenizer, ControlTokens(tokenizer)
+        self.pictures = pictures_of(tokenizer)
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
 
@@ -67,9 +71,10 @@ class Renderer:
         Raises:
             RecipeError: the template refuses the messages or renders nothing, or a message is not text.
         """
-        text = self._template(messages, tools)
+        pictures = self._seen(messages)
+        text = self._template(messages, tools, pictures=pictures)
         with self._errors_named():
-            tokens = self._encode(text)
+            tokens = self._encode(text, pictures=pictures)
         if not tokens:
             chat = [plain(message) for message in messages]
             raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
@@ -91,8 +96,10 @@ class Renderer:
         said: Message = {"role": "assistant", "content": self.decode(answer)}
         conversation = (*prompt.messages, said, *messages)
         standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
-        before = self._template((*prompt.messages, said), prompt.tools, answering=False)
-        now = self._template(conversation, prompt.tools)
+        pictures = self._seen(conversation)
+        earlier = pictures[: len(self._seen(prompt.messages))]
+        before = self._template((*prompt.messages, said), prompt.tools, answering=False, pictures=earlier)
+        now = self._template(conversation, prompt.tools, pictures=pictures)
         if now.startswith(standing):
             keep, text = len(path), now[len(standing) :]
         elif now.startswith(before):
@@ -103,7 +110,7 @@ class Renderer:
             keep = self._shared(prompt, answer, len(shared) - 1)
             text = now[shared[len(self._path_text(prompt, answer, keep))] :]
         kept = path[:keep]
-        tokens = self._encode(text, after=kept)
+        tokens = self._encode(text, after=kept, pictures=pictures[pictures_in(kept) :])
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
@@ -132,6 +139,8 @@ class Renderer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text without special tokens: what graders read."""
+        if self.pictures is not None:
+            tokens = [token for token in tokens if not is_picture(token)]
         # Directly with the tokenizer's own library where transformers would only triple the time: rollouts that branch
         # decode every node.
         if self._plain_decoding:
@@ -145,7 +154,9 @@ class Renderer:
     def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
         dummy: Message = {"role": "assistant", "content": ANSWER}
-        closing = self._template((*prompt.messages, dummy), prompt.tools, answering=False).rpartition(ANSWER)[2]
+        closed = (*prompt.messages, dummy)
+        whole = self._template(closed, prompt.tools, answering=False, pictures=self._seen(closed))
+        closing = whole.rpartition(ANSWER)[2]
         length = len(prompt.tokens) + len(answer)
         last = self._text(answer[-1:]) if answer and answer[-1] in self.tokenizer.all_special_ids else ""
         if last and closing.startswith(last):
@@ -168,12 +179,33 @@ class Renderer:
             return prompt.text + self._text(answer[: keep - len(prompt.tokens)])
         return prompt.text[: [0, *text_ends(prompt.tokens, prompt.text, self._text)][keep]]
 
+    def _seen(self, messages: Sequence[Message]) -> list[Picture]:
+        """The pictures of messages, in their order.
+
+        Raises:
+            RecipeError: one cannot be read, or the model reads text alone.
+        """
+        if self.pictures is not None:
+            return self.pictures.remember(messages)
+        if any(True for _ in picture_parts(messages)):
+            raise RecipeError(
+                "model.path: a message holds a picture, and the model reads text alone; allowed: a model that sees, "
+                "such as InternVL, Qwen-VL, SmolVLM or LLaVA, or tasks without pictures"
+            )
+        return []
+
     def _template(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, answering: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        answering: bool = True,
+        pictures: Sequence[Picture] = (),
     ) -> str:
-        chat = [plain(message) for message in messages]
+        """What the template writes, with all that stands for each picture."""
+        chat = [plain(message) for message in messages] if self.pictures is None else in_parts(messages)
         for message in chat:
-            check_text(message.get("content"))
+            check_text(text_of(message.get("content") or ""))
         with self._errors_named():
             rendered = self.tokenizer.apply_chat_template(
                 self.controls.as_text(chat),
@@ -181,18 +213,23 @@ class Renderer:
                 add_generation_prompt=answering,
                 tokenize=False,
             )
-        return cast(str, rendered)
+        written = cast(str, rendered)
+        return written if self.pictures is None else self.pictures.expanded(written, pictures)
 
     def _errors_named(self) -> AbstractContextManager[None]:
         return user_file(KEY, f"the template used with {self.tokenizer.name_or_path or 'the model'}", ADVICE)
 
-    def _encode(self, text: str, after: Sequence[int] = ()) -> tuple[int, ...]:
+    def _encode(self, text: str, after: Sequence[int] = (), pictures: Sequence[Picture] = ()) -> tuple[int, ...]:
         """Tokens of a part of a conversation.
 
         Args:
             after: the tokens before it. Where they end in a special token it is encoded after that one, as within the
                 whole text: some tokenizers put a space before what they take for the beginning.
+            pictures: whose placeholders are in the text.
         """
+        if pictures:
+            assert self.pictures is not None
+            return tuple(self.pictures.named(self._encode(text, self.pictures.plain(after[-1:])), pictures))
         last = list(after[-1:]) if after and after[-1] in self.tokenizer.all_special_ids else []
         encoded = self.tokenizer(self._text(last) + text, add_special_tokens=False)["input_ids"]
         tokens = cast(list[int], encoded)
@@ -202,5 +239,7 @@ class Renderer:
 
     def _text(self, tokens: Sequence[int]) -> str:
         """Text with special tokens, as a template writes it."""
+        if self.pictures is not None:
+            tokens = self.pictures.plain(tokens)
         text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return cast(str, text)

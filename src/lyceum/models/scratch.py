@@ -6,6 +6,8 @@ of a solution ends at a known token, and digits are never merged into one token.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -27,22 +29,26 @@ CHAT_TEMPLATE = (
 )
 
 
-def character_tokenizer(*, context: int = 2048) -> PreTrainedTokenizerFast:
+def character_tokenizer(*, context: int = 2048, **more: Any) -> PreTrainedTokenizerFast:
     """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Adds no
-    beginning-of-sequence token; the end of sequence is added only by the chat template."""
+    beginning-of-sequence token; the end of sequence is added only by the chat template. ``more`` are further arguments of
+    transformers' class."""
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        unk_token=UNKNOWN,
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=context,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
+        **{
+            "tokenizer_object": tokenizer,
+            "pad_token": PAD,
+            "eos_token": EOS,
+            "unk_token": UNKNOWN,
+            "chat_template": CHAT_TEMPLATE,
+            "model_max_length": context,
+            "padding_side": "left",
+            "clean_up_tokenization_spaces": False,
+        }
+        | more
     )
 
 

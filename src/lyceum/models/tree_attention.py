@@ -82,20 +82,38 @@ def _attention(
 def take_over(model: transformers.PreTrainedModel) -> None:
     """Make a model's layers call this module's attention."""
     transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
-    model.set_attn_implementation(IMPLEMENTATION)
+    text, parts = model.config.get_text_config(), model.config.sub_configs
+    if text is model.config:
+        model.set_attn_implementation(IMPLEMENTATION)
+        return
+    # A vision tower, which has no plan, keeps transformers' own.
+    own = {name: IMPLEMENTATION if getattr(model.config, name) is text else "sdpa" for name in parts}
+    model.set_attn_implementation(own)
+
+
+def implementations(model: transformers.PreTrainedModel) -> str | dict[str, str] | None:
+    """A model's attention as its configuration names it, and that of each of its parts, to be set again."""
+    config: Any = model.config
+    parts = {name: getattr(config, name)._attn_implementation for name in config.sub_configs if hasattr(config, name)}
+    return {"": config._attn_implementation, **parts} if parts else config._attn_implementation
 
 
 def packed_hidden(
-    body: nn.Module, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan
+    body: Any, tokens: Int[Tensor, " T"], position: Int[Tensor, " T"], plan: AttentionPlan, **seen: Any
 ) -> Float[Tensor, "T width"]:
     """Last hidden state of each packed token, of a transformer without its head.
 
     One whose attention was not replaced forwards the plan's paths as rows instead.
+
+    Args:
+        seen: what a :class:`~lyceum.models.sight.Sight`, in the place of a transformer, is told beside the tokens.
     """
-    if body.config._attn_implementation != IMPLEMENTATION:  # pyright: ignore[reportAttributeAccessIssue]
+    if body.config._attn_implementation != IMPLEMENTATION:
         rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
-    output = body(input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan)
+    output = body(
+        input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
+    )
     return output.last_hidden_state.squeeze(0)
 
 

@@ -1,4 +1,5 @@
-"""The text of chat messages, whose content is one text or a list of parts ``{type: text, text: ...}``."""
+"""The text of chat messages, whose content is one text or a list of parts: ``{type: text, text: ...}``, and pictures,
+``{type: image, image: ...}``, which have none."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ from lyceum.utils.terminal import quoted
 
 
 def text_parts(content: Any) -> list[str]:
-    """The texts of a message's content, one for each part.
+    """The texts of a message's content, one for each part of text.
 
     Raises:
-        RecipeError: a part is not text.
+        RecipeError: a part is neither text nor a picture.
     """
-    return [content] if isinstance(content, str) else [_text(part) for part in content]
+    if isinstance(content, str):
+        return [content]
+    return [_text(part) for part in content if not (isinstance(part, Mapping) and part.get("type") == "image")]
 
 
 def text_of(content: Any) -> str:
@@ -31,5 +34,8 @@ def prompt_text(messages: Sequence[Mapping[str, Any]]) -> str:
 def _text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
     if not isinstance(text, str):
-        raise RecipeError(f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}")
+        raise RecipeError(
+            f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}, "
+            "{{type: image, image: ...}}"
+        )
     return text

@@ -164,7 +164,7 @@ class Decoder:
     """
 
     def __init__(self, policy: Policy, family: str, packs: Packs | None = None) -> None:
-        backbone = cast(Any, policy.backbone)
+        backbone = cast(Any, _text_body(policy))
         self._embedding: Tensor = backbone.embed_tokens.weight.detach()
         self._layers = [_Layer.of(layer, family, packs) for layer in backbone.layers]
         self.output = _Linear.of(policy.output, packs) if _is_plain(policy.output) else None
@@ -224,9 +224,11 @@ class Decoder:
 
 def _family(policy: Policy) -> str | None:
     """The model's family, where every module is as in transformers and has no hooks; None otherwise."""
-    causal, backbone = policy.causal, cast(Any, policy.backbone)
-    family = _FAMILIES.get(type(causal).__module__)
-    if family is None or policy.module is not causal or not _is(causal, family, "ForCausalLM"):
+    causal, backbone = policy.causal, cast(Any, _text_body(policy))
+    family = _FAMILIES.get(type(causal if policy.sight is None else backbone).__module__)
+    if family is None or policy.module is not causal:
+        return None
+    if policy.sight is None and not _is(causal, family, "ForCausalLM"):
         return None
     hooks = nn.modules.module
     if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
@@ -249,6 +251,11 @@ def _family(policy: Policy) -> str | None:
         and all(_layer_fits(layer, family, i) for i, layer in enumerate(backbone.layers))
     )
     return family if fits else None
+
+
+def _text_body(policy: Policy) -> nn.Module:
+    """The layers that tokens run through: of a model that sees, its text model's."""
+    return policy.backbone if policy.sight is None else policy.sight.text
 
 
 def _layer_fits(layer: Any, family: str, index: int) -> bool:

@@ -254,6 +254,9 @@ class OnlineRun:
         return cast(EndingCurriculum, self.sampler.curriculum).done
 
     def flatten(self, groups: Sequence[Group]) -> Forest:
+        if (sight := self.session.policy.sight) is not None:
+            for group in groups:  # their prompts may have been rendered in another process, or before a checkpoint
+                sight.pictures.remember(group.tree.task.messages)
         return flatten(
             [group for group in groups if not group.dropped],
             decode=self.session.policy.decode,

@@ -1,0 +1,78 @@
+"""Pictures among tokens: a token that stands for a part of a picture names the picture and its place in it.
+
+A model's own placeholder has one id for all pictures: two prompts with different pictures would be the same tokens, and
+whatever is found by tokens (caches, shared prefixes, tries, seeds, recorded trees) would take one for the other. Here
+the id is beyond any vocabulary and tells them apart, so that all of these are right as they are, and a picture that
+several prompts share is computed once. Nothing but equality and these functions may be applied to it; a model can
+neither embed nor draw it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+
+ID_BITS, PLACE_BITS = 46, 16
+"""Of a picture's name, and of a place in it. A million pictures share a name with a probability of 0.7 %."""
+FIRST = 1 << ID_BITS + PLACE_BITS
+"""Every picture token is at least this, every other token is less."""
+MOST_PLACES = 1 << PLACE_BITS
+_PLACES = MOST_PLACES - 1
+
+
+class Picture(NamedTuple):
+    """What a prompt has to know of a picture.
+
+    Attributes:
+        id: names it among all others: a hash of its pixels, below 2 ** ID_BITS.
+        width, height: in pixels.
+    """
+
+    id: int
+    width: int
+    height: int
+
+
+def picture_of(pixels: UInt8[np.ndarray, "height width 3"]) -> Picture:
+    """The same for the same pixels, whatever file they were read from."""
+    height, width = pixels.shape[:2]
+    digest = hashlib.blake2b(f"{width}x{height}:".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return Picture(int.from_bytes(digest.digest(), "big") >> 64 - ID_BITS, width, height)
+
+
+def picture_token(id: int, place: int) -> int:
+    """The token that stands for one place of a picture."""
+    return FIRST | id << PLACE_BITS | place
+
+
+def is_picture(token: int) -> bool:
+    return token >= FIRST
+
+
+def id_and_place(token: int) -> tuple[int, int]:
+    """The picture that a token names, and its place in it."""
+    return (token ^ FIRST) >> PLACE_BITS, token & _PLACES
+
+
+def pictures_in(tokens: Sequence[int]) -> int:
+    """How many pictures begin among the tokens."""
+    return sum(token >= FIRST and not token & _PLACES for token in tokens)
+
+
+def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where the pictures of chat messages are, in their order: a path, or a ``data:`` URI."""
+    for message in messages:
+        content = message.get("content")
+        for part in content if isinstance(content, list | tuple) else ():
+            if is_picture_part(part):
+                yield part["image"]
+
+
+def is_picture_part(part: Any) -> bool:
+    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_DATA_URI}``."""
+    return isinstance(part, Mapping) and part.get("type") == "image"

@@ -1,0 +1,239 @@
+"""How a model that sees is run over token trees: its text model, with the features of pictures among the embeddings.
+
+A family is known by its parts and not by its name: a text model inside, ``get_image_features``, and, where the text
+model takes three rows of positions (M-RoPE), ``get_rope_index``. Whether that is all there is to it, the trial at load
+time shows (``models/picture_trial.py``).
+
+Positions. A text model with one row of positions counts every token. With three rows, a picture's tokens stand in a
+grid of t, h and w, and the text after it goes on behind the largest of these, which is less than the number of its
+tokens. So for each token
+
+    rope(t) = depth(t) - shift(t)                                  of text, in all three rows
+    rope(t) = depth(t) - place(t) - shift(t) + grid[:, place(t)]   of a picture's token
+
+    shift(t) = sum over the pictures that end above t of (tokens - positions)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from jaxtyping import Float, Int
+
+from lyceum.core.forest import Forest
+from lyceum.core.pictures import FIRST, MOST_PLACES, PLACE_BITS, id_and_place, is_picture
+from lyceum.models.picture_tokens import PictureTokens, Seen, pictures_of
+from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+
+TEXT_MODELS = ("language_model", "text_model")
+"""Where models that see keep their text model."""
+
+
+class Features(NamedTuple):
+    """A picture as the text model takes it.
+
+    Attributes:
+        embedding: in the place of each of its placeholders' embeddings.
+        levels: added to the hidden states after the first layers, for models that do so (DeepStack).
+    """
+
+    embedding: Float[Tensor, "n width"]
+    levels: tuple[Float[Tensor, "n width"], ...] = ()
+
+
+class Grid(NamedTuple):
+    """Positions of a picture's tokens from its first one on, and how many positions it takes in all."""
+
+    position: Int[Tensor, "3 n"]
+    takes: int
+
+
+def text_model_of(causal: Any) -> nn.Module | None:
+    """The text model inside a model that sees; None where there is no other than the model itself."""
+    inner = getattr(causal, str(getattr(causal, "base_model_prefix", "")), None)
+    if inner is None or not hasattr(inner, "get_image_features"):
+        return None
+    return next((getattr(inner, name) for name in TEXT_MODELS if hasattr(inner, name)), None)
+
+
+class Sight:
+    """In the place of a text model's body: token ids, some of them pictures', to hidden states.
+
+    Args:
+        causal: a ``*ForConditionalGeneration``.
+        text: its text model.
+        pictures: its processor, which has read the pictures.
+    """
+
+    def __init__(self, causal: transformers.PreTrainedModel, text: nn.Module, pictures: PictureTokens) -> None:
+        self.inner = cast(Any, getattr(causal, causal.base_model_prefix))
+        self.text, self.pictures = text, pictures
+        self.config = cast(Any, text).config
+        self.embed = cast(nn.Module, causal.get_input_embeddings())
+        self.rope = hasattr(self.inner, "get_rope_index")
+        """Whether positions have three rows."""
+        self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
+        self._grids: dict[tuple[int, ...], Grid] = {}
+        self.encoded = 0
+        """Pictures that went through the vision tower since the model was loaded."""
+
+    @classmethod
+    def of(cls, causal: transformers.PreTrainedModel, tokenizer: Any) -> Sight | None:
+        """The sight of a model that sees, whose tokenizer came with its processor of pictures; None for any other."""
+        text = text_model_of(causal)
+        pictures = pictures_of(tokenizer)
+        return None if text is None or pictures is None else cls(causal, text, pictures)
+
+    def __call__(
+        self,
+        *,
+        input_ids: Int[Tensor, "1 T"],
+        position_ids: Int[Tensor, "1 T"],
+        shift: Int[Tensor, " T"] | None = None,
+        features: MutableMapping[int, Features] | None = None,
+        **how: Any,
+    ) -> Any:
+        """The text model's output.
+
+        Args:
+            position_ids: number of tokens above each.
+            shift: of each token, see above; None where there is no picture, or positions have one row.
+            features: of pictures that were computed before under the same weights; new ones are added. None computes
+                all that are there, with gradient.
+        """
+        tokens = input_ids.squeeze(0)
+        seen = tokens >= FIRST
+        embedded = self.embed(tokens.masked_fill(seen, 0))
+        position: Tensor = position_ids
+        if self.rope:
+            position = (position_ids if shift is None else position_ids - shift).expand(3, -1)
+        if bool(seen.any()):
+            if self.rope and shift is None:
+                raise NotImplementedError("positions of text after a picture are not known here")
+            ids, place = _named(tokens[seen])
+            distinct, which = torch.unique(ids, return_inverse=True)
+            found = self._features(distinct.tolist(), features)
+            start = torch.tensor([0, *(len(each.embedding) for each in found)]).cumsum(0)[:-1].to(which.device)
+            row = start[which] + place
+            embedded = embedded.index_put(
+                (seen,), torch.cat([each.embedding for each in found])[row].to(embedded.dtype)
+            )
+            if levels := list(zip(*(each.levels for each in found), strict=True)):
+                how["visual_pos_masks"] = seen.unsqueeze(0)
+                how["deepstack_visual_embeds"] = [torch.cat(level)[row] for level in levels]
+            if self.rope:
+                grids = [self.grid(self.pictures.seen(id)).position for id in distinct.tolist()]
+                own = torch.cat(grids, 1).to(position.device)[:, row]
+                position = position.clone()
+                position[:, seen] += own - place
+        position = position.unsqueeze(1) if self.rope else position
+        return self.text(inputs_embeds=embedded.unsqueeze(0), position_ids=position, **how)
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.inner.parameters()
+
+    # Features ------------------------------------------------------------------------------------------------------
+
+    def _features(self, ids: Sequence[int], known: MutableMapping[int, Features] | None) -> list[Features]:
+        found: dict[int, Features] = {}
+        new = [id for id in ids if known is None or id not in known]
+        for group in _alike([self.pictures.seen(id) for id in new], self._takes):
+            found |= zip((seen.picture.id for seen in group), self._encode(group), strict=True)
+        if known is None:
+            return [found[id] for id in ids]
+        known.update(found)
+        return [known[id] for id in ids]
+
+    def _encode(self, group: Sequence[Seen]) -> list[Features]:
+        """Features of pictures whose inputs have one shape, by the model's own function."""
+        names = [name for name in group[0].inputs if name in self._takes]
+        device = next(iter(self.parameters())).device
+        inputs = {name: torch.cat([seen.inputs[name] for seen in group]).to(device) for name in names}
+        out = self.inner.get_image_features(**inputs, return_dict=True)
+        self.encoded += len(group)
+        places = [seen.places for seen in group]
+        flat = _flat(out.pooler_output).split(places)
+        levels = [_flat(level).split(places) for level in getattr(out, "deepstack_features", None) or ()]
+        return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
+
+    # Positions -----------------------------------------------------------------------------------------------------
+
+    def grid(self, seen: Seen) -> Grid:
+        """Where a picture's tokens stand, as the model's own function says of a prompt of it alone."""
+        size = (*seen.inputs["image_grid_thw"].flatten().tolist(), seen.places)
+        if size not in self._grids:
+            ids = torch.full((1, seen.places), self.pictures.placeholder_id)
+            given = {"mm_token_type_ids": torch.ones_like(ids), "image_grid_thw": seen.inputs["image_grid_thw"].cpu()}
+            position, _ = self.inner.get_rope_index(input_ids=ids, **given)
+            own = position.reshape(-1, seen.places)[-3:].long()
+            self._grids[size] = Grid(own, int(own.max()) + 1)
+        return self._grids[size]
+
+    def shift_after(self, path: Sequence[int]) -> int:
+        """The shift of what follows a path of whole pictures; 0 where positions have one row."""
+        if not self.rope:
+            return 0
+        begun = [id_and_place(token)[0] for token in path if is_picture(token) and not id_and_place(token)[1]]
+        return sum(self._saved(id) for id in begun)
+
+    def shifts(self, path: Sequence[int]) -> list[int]:
+        """The shift of each token of a path."""
+        out: list[int] = []
+        shift = 0
+        for token in path:
+            out.append(shift)
+            if self.rope and is_picture(token):
+                id, place = id_and_place(token)
+                shift += self._saved(id) if place + 1 == self.pictures.seen(id).places else 0
+        return out
+
+    def rows_shift(self, rows: Int[Tensor, "R L"]) -> Int[Tensor, "R L"] | None:
+        """The shift of each token of whole rows; None where positions have one row."""
+        if not self.rope:
+            return None
+        ends = torch.zeros_like(rows)
+        seen = rows >= FIRST
+        ids, place = _named(rows[seen])
+        known = {id: self.pictures.seen(id) for id in set(ids.tolist())}
+        last = [known[id].places == at + 1 for id, at in zip(ids.tolist(), place.tolist(), strict=True)]
+        saved = [self._saved(id) if end else 0 for id, end in zip(ids.tolist(), last, strict=True)]
+        ends[seen] = torch.tensor(saved, dtype=rows.dtype, device=rows.device)
+        return ends.cumsum(1) - ends
+
+    def forest_shift(self, forest: Forest) -> Int[Tensor, " T"] | None:
+        """The shift of each unique token of a forest; None where positions have one row."""
+        if not self.rope:
+            return None
+        rows = forest.rows()
+        of_rows = self.rows_shift(rows.gather(forest.token))
+        assert of_rows is not None
+        shift = torch.zeros(forest.n_tokens, dtype=torch.long)
+        shift[rows.index[rows.present]] = of_rows[rows.present]
+        return shift
+
+    def _saved(self, id: int) -> int:
+        seen = self.pictures.seen(id)
+        return seen.places - self.grid(seen).takes
+
+
+def _named(tokens: Int[Tensor, " n"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """The picture of each picture token, and the place in it."""
+    return (tokens ^ FIRST) >> PLACE_BITS, tokens & MOST_PLACES - 1
+
+
+def _alike(all_seen: Sequence[Seen], names: Iterable[str]) -> Iterable[list[Seen]]:
+    """Pictures by the shapes of their inputs, in order."""
+    groups: dict[Any, list[Seen]] = {}
+    for seen in all_seen:
+        shapes = tuple((name, tuple(x.shape)) for name, x in sorted(seen.inputs.items()) if name in names)
+        groups.setdefault((shapes, seen.places), []).append(seen)
+    return groups.values()
+
+
+def _flat(features: Any) -> Float[Tensor, "n width"]:
+    """Features of several pictures, however a model returns them, one token after another."""
+    if isinstance(features, list | tuple):
+        return torch.cat([each.reshape(-1, each.shape[-1]) for each in features])
+    return features.reshape(-1, features.shape[-1])

@@ -1,0 +1,340 @@
+"""Questions about drawn pictures: counting, colours, comparing, places, bar charts, paths of arrows, sums of digits.
+
+A picture is four by four cells of 12 pixels, times ``scale``. Columns are called a to d from the left, rows 1 to 4 from
+the top. ``count?`` under a picture of five shapes is answered ``2,0,2,1#5``: what each row has, then the answer after
+``#``. Each number before ``#`` is a step that a rule can check; what they are for the other questions, ``ASKS`` says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from lyceum.core.settings import TasksSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
+from lyceum.models.see import data_uri
+from lyceum.tasks._split import check_index, check_levels, draw
+from lyceum.tasks.base import Source
+
+Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum"]
+Shown = Literal["own", "blank", "swapped"]
+Shape = tuple[str, str, tuple[int, ...]]
+"""Form (``ellipse``, ``rectangle``, ``polygon``), colour, coordinates in pixels."""
+
+CELL, CELLS = 12, 4
+SIDE = CELL * CELLS
+COLOURS = {
+    "red": (220, 40, 40), "blue": (40, 80, 220), "green": (30, 160, 60), "black": (20, 20, 20)
+}  # fmt: skip
+NAMED = ("red", "blue", "green")
+"""Colours that questions name."""
+COLUMNS = "abcd"
+LEVELS = 3
+HIGHEST = 8
+"""Of a bar, in steps of five pixels."""
+_SEGMENTS = (119, 36, 93, 109, 46, 107, 123, 37, 127, 111)
+"""Lit segments of each digit: top, top left, top right, middle, bottom left, bottom right, bottom, lowest bit first."""
+
+
+class Scene(NamedTuple):
+    """A picture's shapes, a question about it, the steps to its answer, the answer; and the question as a sentence."""
+
+    shapes: Sequence[Shape]
+    short: str
+    sentence: str
+    steps: Sequence[str]
+    answer: str
+
+
+class Pictures(TasksSettings):
+    """Questions about drawn pictures, for models that see; the answer comes after ``#``."""
+
+    kind: Literal["pictures"] = "pictures"
+    asks: tuple[Ask, ...] = ("count", "colour", "compare", "where", "chart", "path", "sum")
+    """What is asked; tasks cycle through it: how many shapes, how many of a colour, which of two colours has more, where
+    the red one is, a bar chart, where arrows lead, a sum of digits."""
+    levels: tuple[int, ...] = (1, 2, 3)
+    """More shapes (3 for each level), bars, arrows or digits; tasks cycle through them."""
+    questions: Literal["short", "sentence"] = "short"
+    """``count?``, for the small model that ``pictures-base`` trains; or a sentence that says how to answer."""
+    scale: int = Field(1, ge=1, le=32)
+    """How many times 48 pixels a picture has each way."""
+    shown: Shown = "own"
+    """The task's own picture; a blank one, or another task's, to see that it is looked at."""
+    size: int = Field(100_000, ge=1)
+    """Tasks in each split."""
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, 1, LEVELS, "levels")
+        return levels
+
+    @field_validator("asks")
+    @classmethod
+    def _asks_are_different(cls, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+        if not asks or len(set(asks)) < len(asks):
+            raise ValueError(f"got {list(asks)}; allowed: different ones of {', '.join(ASKS)}, at least one")
+        return asks
+
+    def build(self, split: Split, seed: int) -> PicturesSource:
+        return PicturesSource(self, split, seed)
+
+
+class PicturesSource(Source):
+    """``source[i]`` depends on (seed, split, i) alone. A picture with its question is always in the same split."""
+
+    def __init__(self, settings: Pictures, split: Split, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        self.split: Split = split
+
+    def __len__(self) -> int:
+        return self.settings.size
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("pictures", index, len(self))
+        settings = self.settings
+        turn, place = divmod(index, len(settings.asks))
+        ask, level = settings.asks[place], settings.levels[turn % len(settings.levels)]
+        id = f"pictures/{self.split}/{self.seed}/{ask}/{level}/{index}"
+        task = self._drawn(id, ask, level)
+        shapes = task.columns["shapes"]
+        if settings.shown == "blank":
+            shapes = []
+        elif settings.shown == "swapped":
+            shapes = self._drawn(f"{id}/other", ask, level).columns["shapes"]
+        picture = {"type": "image", "image": data_uri(drawn(shapes, settings.scale))}
+        question = {"type": "text", "text": task.columns[settings.questions]}
+        kept = {name: value for name, value in task.columns.items() if name not in ("shapes", "short", "sentence")}
+        return replace(task, id=id, messages=({"role": "user", "content": [picture, question]},), columns=kept)
+
+    def _drawn(self, id: str, ask: Ask, level: int) -> Task:
+        def problem(task: Task) -> str:
+            return f"{task.columns['short']} {task.columns['shapes']}"
+
+        return draw(id, self.split, lambda rng: _task(rng, ask, level), problem=problem)
+
+    def grader(self) -> Grader:
+        return grade_leaves
+
+    def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
+        return judged_steps(task, completion)
+
+
+def _task(rng: random.Random, ask: Ask, level: int) -> Task | None:
+    scene = ASKS[ask](rng, level)
+    if scene is None:
+        return None
+    columns = {
+        "ask": ask,
+        "level": level,
+        "steps": list(scene.steps),
+        "demonstration": f"{','.join(scene.steps)}#{scene.answer}",
+        "shapes": list(scene.shapes),
+        "short": scene.short,
+        "sentence": f"{scene.sentence} Write # and then the answer alone.",
+    }
+    return Task("", (), scene.answer, columns, provenance="pictures")
+
+
+def drawn(shapes: Sequence[Shape], scale: int = 1) -> Any:
+    """The pixels (side, side, 3) of a picture, on white."""
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (SIDE, SIDE), "white")
+    pen = ImageDraw.Draw(image)
+    for form, colour, at in shapes:
+        pens = {"ellipse": pen.ellipse, "rectangle": pen.rectangle, "polygon": pen.polygon}
+        pens[form](at, fill=COLOURS[colour])
+    image = image if scale == 1 else image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST)
+    return np.asarray(image, dtype=np.uint8)
+
+
+# What is asked ---------------------------------------------------------------------------------------------------
+
+
+def _count(rng: random.Random, level: int) -> Scene:
+    cells, _, shapes = _scattered(rng, rng.randint(1, 3 * level))
+    per_row = _per_row(cells)
+    return Scene(
+        shapes, "count?", "How many shapes are in each of the four rows, and in all?", per_row, str(len(cells))
+    )
+
+
+def _colour(rng: random.Random, level: int) -> Scene:
+    cells, colours, shapes = _scattered(rng, rng.randint(1, 3 * level))
+    asked = rng.choice(NAMED)
+    own = [cell for cell, colour in zip(cells, colours, strict=True) if colour == asked]
+    sentence = f"How many {asked} shapes are in each of the four rows, and in all?"
+    return Scene(shapes, f"{asked}?", sentence, _per_row(own), str(len(own)))
+
+
+def _compare(rng: random.Random, level: int) -> Scene | None:
+    """None where both have as many."""
+    _, colours, shapes = _scattered(rng, rng.randint(1, 3 * level))
+    first, second = rng.sample(NAMED, 2)
+    counts = [colours.count(first), colours.count(second)]
+    if counts[0] == counts[1]:
+        return None
+    sentence = f"How many shapes are {first}, how many {second}, and which colour has more?"
+    return Scene(shapes, f"{first} or {second}?", sentence, [*map(str, counts)], (first, second)[counts[1] > counts[0]])
+
+
+def _where(rng: random.Random, level: int) -> Scene:
+    cells = rng.sample(range(CELLS**2), 1 + 3 * (level - 1))
+    shapes = [_in_cell(rng, cell, "red" if n == 0 else rng.choice(NAMED[1:])) for n, cell in enumerate(cells)]
+    rng.shuffle(shapes)
+    sentence = "In which cell is the red shape? Columns are a to d from the left, rows 1 to 4 from the top."
+    return Scene(shapes, "where?", sentence, [], _name(cells[0]))
+
+
+def _chart(rng: random.Random, level: int) -> Scene:
+    heights = rng.sample(range(1, HIGHEST + 1), CELLS)
+    shapes: list[Shape] = [
+        ("rectangle", "blue", (n * CELL + 2, SIDE - 1 - high * 5, n * CELL + 9, SIDE - 1))
+        for n, high in enumerate(heights)
+    ]
+    of = dict(zip(COLUMNS, heights, strict=True))
+    bars = f"Bars a to d, 5 pixels of {SIDE} for each unit: "
+    if level == 1:
+        return Scene(shapes, "highest?", bars + "which is the highest?", [], max(of, key=of.__getitem__))
+    if level == 2:
+        bar = rng.choice(COLUMNS)
+        return Scene(shapes, f"bar {bar}?", bars + f"how high is {bar}?", [], str(of[bar]))
+    low, high = sorted(rng.sample(COLUMNS, 2), key=of.__getitem__)
+    steps = [str(of[high]), str(of[low])]
+    asked = f"how high are {high} and {low}, and what is the difference?"
+    return Scene(shapes, f"{high}-{low}?", bars + asked, steps, str(of[high] - of[low]))
+
+
+def _path(rng: random.Random, level: int) -> Scene:
+    """Arrows from a red cell's on; the cell that the last one points to has none."""
+    length = level + 1
+    while True:
+        cells = [rng.randrange(CELLS**2)]
+        while len(cells) <= length:
+            near = [cell for cell in _beside(cells[-1]) if cell not in cells]
+            if not near:
+                break
+            cells.append(rng.choice(near))
+        if len(cells) > length:
+            break
+    shapes: list[Shape] = []
+    for n, (here, there) in enumerate(itertools.pairwise(cells)):
+        shapes.append(_arrow(here, there, "red" if n == 0 else "black"))
+    names = [_name(cell) for cell in cells]
+    sentence = (
+        "Follow the arrows from the red one on: which cells do they lead to, and which is the last? Columns are a to d "
+        "from the left, rows 1 to 4 from the top."
+    )
+    return Scene(shapes, "path?", sentence, names[:-1], names[-1])
+
+
+def _sum(rng: random.Random, level: int) -> Scene:
+    digits = [rng.randint(1, 9) for _ in range(level + 1)]
+    shapes: list[Shape] = []
+    for n, digit in enumerate(digits):
+        left, top = n % 2 * 24 + rng.randint(2, 8), n // 2 * 24 + rng.randint(2, 4)
+        shapes += _digit(digit, left, top)
+    steps = [*map(str, digits)]
+    return Scene(shapes, "sum?", "Which digits are shown, row by row, and what is their sum?", steps, str(sum(digits)))
+
+
+ASKS: Mapping[Ask, Callable[[random.Random, int], Scene | None]] = {
+    "count": _count,
+    "colour": _colour,
+    "compare": _compare,
+    "where": _where,
+    "chart": _chart,
+    "path": _path,
+    "sum": _sum,
+}
+"""A question's scene, of a level. The steps of its answer: shapes in each row (count, colour), of each colour
+(compare), heights (chart), cells on the way (path), digits (sum)."""
+
+
+# What is drawn ---------------------------------------------------------------------------------------------------
+
+
+def _scattered(rng: random.Random, n: int) -> tuple[list[int], list[str], list[Shape]]:
+    cells = rng.sample(range(CELLS**2), n)
+    colours = [rng.choice(NAMED) for _ in cells]
+    return cells, colours, [_in_cell(rng, cell, colour) for cell, colour in zip(cells, colours, strict=True)]
+
+
+def _in_cell(rng: random.Random, cell: int, colour: str) -> Shape:
+    x, y = cell % CELLS * CELL + rng.randint(1, 3), cell // CELLS * CELL + rng.randint(1, 3)
+    return rng.choice(("ellipse", "rectangle")), colour, (x, y, x + 7, y + 7)
+
+
+def _per_row(cells: Sequence[int]) -> list[str]:
+    return [str(sum(cell // CELLS == row for cell in cells)) for row in range(CELLS)]
+
+
+def _name(cell: int) -> str:
+    return f"{COLUMNS[cell % CELLS]}{cell // CELLS + 1}"
+
+
+def _beside(cell: int) -> list[int]:
+    column, row = cell % CELLS, cell // CELLS
+    near = [(column - 1, row), (column + 1, row), (column, row - 1), (column, row + 1)]
+    return [y * CELLS + x for x, y in near if 0 <= x < CELLS and 0 <= y < CELLS]
+
+
+def _arrow(here: int, there: int, colour: str) -> Shape:
+    """A triangle that points from one cell to the one beside it."""
+    x, y = here % CELLS * CELL, here // CELLS * CELL
+    near, far, middle = 1, CELL - 2, CELL // 2 - 1
+    corners = {
+        1: (near, near, near, far, far, middle),
+        -1: (far, near, far, far, near, middle),
+        CELLS: (near, near, far, near, middle, far),
+        -CELLS: (near, far, far, far, middle, near),
+    }[there - here]
+    return "polygon", colour, tuple(at + (y if n % 2 else x) for n, at in enumerate(corners))
+
+
+def _digit(digit: int, left: int, top: int) -> list[Shape]:
+    """Seven segments, two pixels wide, 9 by 17."""
+    bars = ((0, 0, 8, 1), (0, 0, 1, 8), (7, 0, 8, 8), (0, 8, 8, 9), (0, 8, 1, 16), (7, 8, 8, 16), (0, 15, 8, 16))
+    lit = [bar for n, bar in enumerate(bars) if _SEGMENTS[digit] >> n & 1]
+    return [("rectangle", "black", (left + a, top + b, left + c, top + d)) for a, b, c, d in lit]
+
+
+# Grading ---------------------------------------------------------------------------------------------------------
+
+
+async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list[Grade]:
+    return [grade(task, leaf) for leaf in leaves]
+
+
+def grade(task: Task, leaf: Node) -> Grade:
+    """1 where what comes after the first ``#`` is the answer, to the letter; truncated ones are never correct."""
+    answer = leaf.completion.partition("#")[2].strip()
+    correct = leaf.finish != "length" and answer == task.answer
+    outcome = float(correct)
+    steps = judged_steps(task, leaf.completion)
+    return Grade(outcome, correct, steps=steps, parts={"answer": outcome}, answered=bool(answer))
+
+
+def judged_steps(task: Task, completion: str) -> tuple[JudgedStep, ...]:
+    """Each piece between commas before ``#``: right where it is the task's step at that place; then the answer."""
+    asked: Sequence[str] = task.columns["steps"]
+    reasoning, mark, answer = completion.partition("#")
+    judged: list[JudgedStep] = []
+    start = 0
+    for n, piece in enumerate(reasoning.split(",") if reasoning else ()):
+        end = min(start + len(piece) + 1, len(reasoning))
+        if end > start:
+            judged.append(JudgedStep(start, end, float(n < len(asked) and piece.strip() == asked[n])))
+        start = end
+    if mark:
+        judged.append(JudgedStep(start, len(completion), float(answer.strip() == task.answer)))
+    return tuple(judged)
