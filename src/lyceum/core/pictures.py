@@ -75,4 +75,4 @@ def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def is_picture_part(part: Any) -> bool:
     """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_DATA_URI}``."""
-    return isinstance(part, Mapping) and part.get("type") == "image"
+    return isinstance(part, Mapping) and part.get("type") == "image" and isinstance(part.get("image"), str)
