@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from common import say
-from models import ASK, controlled_lengths
+from controlled_lengths import ASK, controlled_lengths
 
 FROZEN = 1e-12
 """A learning rate at which a step does all its work and float32 weights stay as they are. AdamW moves every weight by
-the learning rate whatever its gradient, and already 1e-6 changed the lengths that models.py builds in a few steps."""
+the learning rate whatever its gradient, and already 1e-6 changed the lengths that controlled_lengths.py
+builds in a few steps."""
 
 
 @dataclass(frozen=True)

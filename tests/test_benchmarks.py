@@ -28,6 +28,7 @@ STARTS = {
     "engine.py --quick --models small --batches 8 --lengths uniform --rounds 1 --threads 1": r"1 of a prompt: [\d.]+ x",
     "forest.py --quick": r"hinted and grafted, 8 of 400: [\d.]+ us per token",
     "layout.py --quick --models small --pairs 1 --threads 1": r"tree takes [\d.]+ of the rows' time",
+    "models.py --quick": r"llama: trees logprob \d",
     "mechanisms.py --quick": r"grpo: [\d.]+ s",
     "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
@@ -130,7 +131,7 @@ def test_preference_losses_are_those_of_trl(tmp_path):
 
 def test_every_benchmark_is_started():
     started = {command.split()[0] for command in STARTS}
-    parts = {"cases.py", "common.py", "limits.py", "models.py", "suites.py", "trees_learn.py"}  # of others
+    parts = {"cases.py", "common.py", "limits.py", "controlled_lengths.py", "suites.py", "trees_learn.py"}  # of others
     workers = {"engine_worker.py", "evaluation_worker.py", "lyceum_worker.py", "trl_worker.py"}
     in_part = {"checkouts.py", "first_day.py", "others.py", "preferences.py", "vs_trl.py"}  # above
     assert started | parts | workers | in_part == {file.name for file in BENCHMARKS.glob("*.py")}

@@ -7,16 +7,17 @@ from torch import nn
 from transformers import (
     CohereConfig,
     DeepseekV3Config,
-    DeepseekV3ForCausalLM,
     Gemma2Config,
+    GptOssConfig,
     GraniteConfig,
     Lfm2Config,
-    Lfm2ForCausalLM,
     LlamaConfig,
+    MambaConfig,
     MistralConfig,
     Phi3Config,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -74,32 +75,45 @@ CONFIGS = {
 
 UNFIT = {
     "capped attention scores": lambda: plain_model("gemma2-capped-logits", attn_logit_softcapping=50.0),
-    "a convolution": lambda: Lfm2ForCausalLM(
-        Lfm2Config(
-            vocab_size=99, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_hidden_layers=2,
-            num_key_value_heads=2, layer_types=["conv", "full_attention"],
-        )
-    ),
+    "a convolution": lambda: tiny(Lfm2Config(**SMALL | {"layer_types": ["conv", "full_attention"]})),
     "values of another width than keys": lambda: latent_attention(v_head_dim=8),
     "keys of another width than the cache's": lambda: latent_attention(v_head_dim=16),
+    "attention sinks": lambda: tiny(
+        GptOssConfig(**SMALL | {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5})
+    ),
+    "linear attention": lambda: tiny(
+        Qwen3_5TextConfig(
+            **SMALL | {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]},
+            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+        )
+    ),
+    "states alone": lambda: tiny(
+        MambaConfig(
+            vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=8, bos_token_id=0, eos_token_id=1,
+            pad_token_id=0,
+        )
+    ),
 }  # fmt: skip
-"""Models that trees cannot use."""
+"""Models that trees cannot use, and rows can."""
 
 
 def latent_attention(**more) -> PreTrainedModel:
-    """DeepSeek's: the cache of the attention is not as wide as its keys."""
-    return DeepseekV3ForCausalLM(
+    """DeepSeek's, with experts: the cache of the attention is not as wide as its keys."""
+    return tiny(
         DeepseekV3Config(
-            vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-            num_key_value_heads=4, qk_nope_head_dim=8, qk_rope_head_dim=8, q_lora_rank=8, kv_lora_rank=8,
-            first_k_dense_replace=1, **more,
+            **SMALL | {"num_key_value_heads": 4}, qk_nope_head_dim=8, qk_rope_head_dim=8, q_lora_rank=8,
+            kv_lora_rank=8, first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2, n_group=2,
+            topk_group=1, moe_intermediate_size=16, **more,
         )
-    ).eval()  # fmt: skip
+    )  # fmt: skip
 
 
 def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:
     """A model as transformers has it, its weights spread widely enough that attention and logits are far from flat."""
-    config = CONFIGS[name](**more)
+    return tiny(CONFIGS[name](**more), seed=seed, spread=spread)
+
+
+def tiny(config, *, seed: int = 0, spread: float = 0.1) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)

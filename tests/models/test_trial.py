@@ -1,11 +1,17 @@
+import copy
+import re
+
 import pytest
 import torch
 from tiny_models import CONFIGS, UNFIT, plain_model, policy_like
 from torch import nn
+from transformers import BertConfig, BertLMHeadModel
 
 from lyceum.models.load import ModelSettings, load_policy
+from lyceum.models.policy import Policy
+from lyceum.models.rows import RowCache
 from lyceum.models.scratch import character_tokenizer
-from lyceum.models.trial import check_trees, logits_alone
+from lyceum.models.trial import check_trees, logits_alone, policy_of, rows_ahead
 from lyceum.utils.errors import RecipeError
 
 
@@ -36,15 +42,72 @@ REASONS = {
     "a convolution": "Lfm2ForCausalLM has layers of conv",
     "values of another width than keys": "keys of width 16 and values of width 8",
     # Keys of 8 + 8 beside values of 16: only the cache, made by the configuration's head_dim of 8, cannot hold them.
-    "keys of another width than the cache's": "1 layers with key heads 4 of width 16; .* 1 layers with 4 of width 8",
+    "keys of another width than the cache's": "2 layers with key heads 4 of width 16; .* 2 layers with 4 of width 8",
+    "attention sinks": "GptOssAttention.* no sinks",
+    "linear attention": "Qwen3_5ForCausalLM has layers of linear_attention",
+    "states alone": "MambaForCausalLM",
 }
 
 
 @pytest.mark.parametrize("what", UNFIT)
-def test_an_architecture_that_trees_cannot_use_is_refused_when_it_is_loaded(what, tmp_path):
-    with torch.random.fork_rng():
-        UNFIT[what]().save_pretrained(tmp_path)
+def test_an_architecture_that_trees_cannot_use_runs_over_rows_and_a_line_says_so(what, caplog):
+    model = UNFIT[what]()
+    own = model.config._attn_implementation
+    policy = policy_of(model, character_tokenizer(context=256), logits_alone(model))
+    assert policy.by_rows is not None
+    assert policy.by_rows.caches
+    # Mamba's convolution has a bias, which runs from the padding into the first token.
+    assert policy.by_rows.pads == (what != "states alone")
+    assert model.config._attn_implementation == own  # transformers' own again
+    assert re.search(rf"runs over rows, .*{REASONS[what]}.* computes a prompt once for each", caplog.text)
+    assert Policy(copy.deepcopy(model), policy.tokenizer).by_rows == policy.by_rows  # references, roles, averages
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_trees_can_use_runs_over_trees(name):
+    model = plain_model(name)
+    assert policy_of(model, character_tokenizer(context=256), logits_alone(model)).by_rows is None
+
+
+@pytest.mark.parametrize("what", ["attention sinks", "linear attention", "a convolution"])
+def test_the_configuration_alone_shows_it_where_nothing_is_loaded(what, tmp_path):
+    UNFIT[what]().save_pretrained(tmp_path)
     character_tokenizer(context=256).save_pretrained(tmp_path)
-    with pytest.raises(RecipeError, match=rf"model.path: .* cannot be used: .*{REASONS[what]}") as caught:
+    how = rows_ahead(ModelSettings(path=str(tmp_path)))
+    assert how is not None
+    assert re.search(REASONS[what], how.why)
+
+
+def test_nothing_is_foretold_of_a_model_over_trees(tmp_path):
+    plain_model().save_pretrained(tmp_path)
+    character_tokenizer(context=256).save_pretrained(tmp_path)
+    assert rows_ahead(ModelSettings(path=str(tmp_path))) is None
+
+
+def test_an_inexact_cache_is_not_used(monkeypatch):
+    model = UNFIT["a convolution"]()
+    select = RowCache.select
+    monkeypatch.setattr(RowCache, "select", lambda cache, rows: (select(cache, rows), cache._cache.clear())[0])
+    policy = policy_of(model, character_tokenizer(context=256), logits_alone(model))
+    assert policy.by_rows is not None
+    assert not policy.by_rows.caches
+
+
+def test_a_model_whose_tokens_see_those_after_them_is_refused_in_one_line(tmp_path):
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    with torch.random.fork_rng():
+        BertLMHeadModel(BertConfig(vocab_size=99, eos_token_id=1, **small)).save_pretrained(tmp_path)
+    character_tokenizer(context=256).save_pretrained(tmp_path)
+    with pytest.raises(
+        RecipeError, match=r"model.path: .* cannot be used: .*BertLMHeadModel depend on later"
+    ) as caught:
         load_policy(ModelSettings(path=str(tmp_path)))
     assert len(caught.value.lines) == 1
+
+
+def test_a_rotary_embedding_that_is_not_known_is_refused():
+    model = plain_model()
+    alone = logits_alone(model)
+    model.config.rope_parameters = {"rope_type": "by-length"}
+    with pytest.raises(NotImplementedError, match=r"rope_type 'by-length'.* allowed: default, dynamic, .*longrope"):
+        policy_of(model, character_tokenizer(context=256), alone)

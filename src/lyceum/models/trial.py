@@ -82,15 +82,14 @@ def rows_ahead(settings: ModelSettings) -> ByRows | None:
     """How a model will run over rows, as far as its configuration shows it; no weight is read."""
     if settings.path == SCRATCH or settings.path.endswith(".gguf"):
         return None
+    plan = TreePlan(list(_PATHS), [0, TRUNK])
     try:
         with quiet(), torch.device("meta"):
             config = read_config(settings)
             module = AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
             redirect_attention(module)
             tokens = torch.arange(_SIZE)
-            body = getattr(module, module.base_model_prefix)
-            plan = TreePlan(list(_PATHS), [0, TRUNK]).to(tokens.device)
-            packed_hidden(body, tokens, tokens, plan)
+            packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan)
     except NotOverTrees as why:
         return ByRows(str(why), caches=True)
     except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
