@@ -1,101 +1,31 @@
 """Agents that know nothing of the run: what they are answered is trained, whatever they do."""
 
 import asyncio
-import json
+import sys
 import time
-import urllib.error
-import urllib.request
 
-import httpx2
 import pytest
 import torch
-from chat_templates import CHATML, QWEN3, chat_tokenizer
-from tiny_models import plain_model, policy_like
+from agents import POLICIES, POLICY, TASKS, ask, drawn, leaves_of, one_reply, one_tree, three_turns, trees_of
 
 from lyceum.core.forest import build_forest
-from lyceum.core.settings import Composition
-from lyceum.core.types import Grade, Origin, Sampling, Task
+from lyceum.core.types import Grade, Origin
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.learner.local import LocalConfig
 from lyceum.reward.base import allow_code
 from lyceum.rollout.agent import Agent
 from lyceum.rollout.flat import Flat
-from lyceum.runtime.in_process import InProcess
-from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
-
-TASKS = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(("What is 8*3?", "And 37+8?"))]
-ENDS = tuple(range(5, 330, 6))
-"""Tokens that end a turn of a random model: one in six."""
-
-
-def policy_of(template):
-    tokenizer = chat_tokenizer(template)
-    vocabulary = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 1024}
-    return policy_like(plain_model("qwen3", spread=0.15, **vocabulary), tokenizer)
-
-
-POLICIES = {"qwen3": policy_of(QWEN3), "smollm2": policy_of(CHATML)}
-POLICY = POLICIES["smollm2"]
-
-
-async def by_last_letter(task, leaves, context):
-    return [Grade(float(len(leaf.completion) % 2)) for leaf in leaves]
-
-
-def trees_of(agent, *, policy=POLICY, grader=by_last_letter, seed=3, rollout=None, tasks=TASKS, **settings):
-    sampling = Sampling(max_completion_tokens=60, temperature=0.8, stop_token_ids=ENDS)
-    settings = {"samples": 3, "sampling": sampling, **settings}
-    rollout = rollout or Agent(function=agent, **settings)
-    with allow_code():
-        built = rollout.build()
-    runtime = InProcess(policy, EmbeddedEngine(policy), grader, seed=seed)
-    return rollout, run_async(runtime.run(tasks, built, key=0))
-
-
-def leaves_of(trees):
-    return [leaf for tree in trees for leaf in tree.trajectories]
-
-
-def policy_tokens(trees):
-    return [[(n.address, n.tokens, n.behaviour_logprob) for n in t.nodes() if n.origin is Origin.POLICY] for t in trees]
-
-
-async def ask(base_url, api_key, messages, **more):
-    """A request by an async client of no framework."""
-    async with httpx2.AsyncClient() as client:
-        body = {"model": "policy", "messages": messages, **more}
-        headers = {"authorization": f"Bearer {api_key}"}
-        reply = await client.post(f"{base_url}/chat/completions", json=body, headers=headers, timeout=60)
-    reply.raise_for_status()
-    return reply.json()["choices"][0]["message"]
-
-
-async def three_turns(base_url, api_key, messages):
-    """Asks three times, each time with the whole history and what a tool answered."""
-    for turn in range(3):
-        said = await ask(base_url, api_key, messages, max_tokens=8)
-        messages += [said, {"role": "tool", "tool_call_id": "x", "content": f"result {turn}"}]
-    return len(said["content"] or "") % 2
-
-
-def one_reply(base_url, api_key, messages):
-    """The same once, by a function that blocks."""
-    body = json.dumps({"messages": messages}).encode()
-    request = urllib.request.Request(f"{base_url}/chat/completions", body, {"Authorization": f"Bearer {api_key}"})
-    with urllib.request.urlopen(request) as reply:
-        return json.load(reply)["choices"][0]["message"]["content"]
-
 
 # What is trained ---------------------------------------------------------------------------------------------------
 
 
 def test_an_agent_that_asks_once_draws_what_independent_samples_draw():
     rollout, trees = trees_of(one_reply)
-    _, flat = trees_of(None, rollout=Flat(samples=3, sampling=rollout.sampling))
+    _, flat = trees_of(rollout=Flat(samples=3, sampling=rollout.sampling))
     assert [leaf.tokens for leaf in leaves_of(trees)] == [leaf.tokens for leaf in leaves_of(flat)]
     assert [leaf.address for leaf in leaves_of(trees)] == [leaf.address for leaf in leaves_of(flat)]
-    assert all(leaf.grade.outcome == len(leaf.completion.strip()) % 2 for leaf in leaves_of(trees)), "by its text"
+    assert all(leaf.grade.outcome == len(leaf.completion) % 2 for leaf in leaves_of(trees)), "graded by its text"
 
 
 def test_a_resent_history_is_one_path_and_nothing_is_tokenised_again():
@@ -103,7 +33,6 @@ def test_a_resent_history_is_one_path_and_nothing_is_tokenised_again():
     for leaf in leaves_of(trees):
         origins = [node.origin for node in leaf.path()]
         assert origins == [Origin.PROMPT, *[Origin.POLICY, Origin.TOOL] * 2, Origin.POLICY]
-        assert leaf.stats | {"requests": 3, "leaves": 1, "refused": 0, "failed": 0} == leaf.stats
         assert leaf.grade.outcome in (0.0, 1.0)
     assert rollout.metrics(trees) == {
         "requests": 3.0, "leaves": 1.0, "refused": 0, "overridden": 0, "vanished": 0, "failed": 0, "late": 0, "cut": 0,
@@ -111,18 +40,298 @@ def test_a_resent_history_is_one_path_and_nothing_is_tokenised_again():
     }  # fmt: skip
 
 
+async def rewrites(base_url, api_key, messages):
+    """Keeps of its history what it likes: each request begins with another line."""
+    for turn in range(3):
+        said = await ask(base_url, api_key, [{"role": "system", "content": f"Turn {turn}."}, *messages], max_tokens=8)
+        messages += [{"role": "assistant", "content": f"I said {said['content']}"}, {"role": "user", "content": "On."}]
+    return 1.0
+
+
+@pytest.mark.parametrize("agent", [three_turns, rewrites])
 @pytest.mark.parametrize("name", POLICIES)
-def test_what_is_sampled_through_an_agent_is_what_is_learned_token_by_token(name):
+def test_what_is_sampled_through_an_agent_is_what_is_learned_token_by_token(name, agent):
     policy = POLICIES[name]
-    rollout, trees = trees_of(three_turns, policy=policy)
+    _, trees = trees_of(agent, policy=policy)
+    assert {len(leaf.episode) for leaf in leaves_of(trees)} == {1 if agent is three_turns else 3}
     forest = build_forest(trees, temperature=0.8)
-    drawn = forest.origin == int(Origin.POLICY)
-    assert drawn.sum() == sum(len(n.tokens) for tree in trees for n in tree.nodes() if n.origin is Origin.POLICY)
+    of_policy = forest.origin == int(Origin.POLICY)
+    assert of_policy.sum() == sum(len(n.tokens) for tree in trees for n in tree.nodes() if n.origin is Origin.POLICY)
     for layout in ("tree", "rows"):
         learner = LocalConfig(layout=layout).build(policy, total_steps=1, needs=frozenset({"old_logprob"}))
         learned = learner.annotate(forest, frozenset({"old_logprob"})).columns["old_logprob"]
-        torch.testing.assert_close(learned[drawn], forest.behaviour_logprob[drawn], atol=3e-5, rtol=1e-5)
+        torch.testing.assert_close(learned[of_policy], forest.behaviour_logprob[of_policy], atol=3e-5, rtol=1e-5)
     rows = forest.rows()
-    assert torch.equal(forest.trainable(rows), rows.gather(drawn.long()).bool()), (
-        "all of it is trained, and nothing else"
-    )
+    assert torch.equal(forest.trainable(rows), rows.gather(of_policy.long()).bool()), "all of it, and nothing else"
+
+
+@pytest.mark.parametrize("agent", [three_turns, rewrites])
+def test_a_run_is_the_same_run_however_long_the_agents_tools_take(agent):
+    async def slow(base_url, api_key, messages, seed):
+        await asyncio.sleep(seed % 7 * 0.01)
+        return await agent(base_url, api_key, messages)
+
+    assert drawn(trees_of(agent)[1]) == drawn(trees_of(slow)[1])
+
+
+def test_an_agent_that_is_not_waited_for_draws_the_same_tokens():
+    async def slow(base_url, api_key, messages, seed):
+        await asyncio.sleep(seed % 7 * 0.01)
+        return await three_turns(base_url, api_key, messages)
+
+    free = drawn(trees_of(slow, waits=False)[1])
+    assert [[tokens for _, tokens, _ in of] for of in drawn(trees_of(three_turns)[1])] == [
+        [tokens for _, tokens, _ in of] for of in free
+    ]
+
+
+# Results -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome", "correct", "graded"),
+    [
+        (0.25, 0.25, None, None),
+        (True, 1.0, True, None),
+        ({"reward": 2, "correct": True, "steps": 3}, 2.0, True, None),
+        ("its text", 8.0, None, "its text"),
+        ({"role": "assistant", "content": "a message"}, 9.0, None, "a message"),
+        ([{"role": "user", "content": "?"}, {"role": "assistant", "content": "last"}], 4.0, None, "last"),
+    ],
+)
+def test_a_number_is_the_reward_and_a_text_is_graded(result, outcome, correct, graded):
+    seen = []
+
+    async def grader(task, leaves, context):
+        seen.extend(leaf.completion for leaf in leaves)
+        return [Grade(float(len(leaf.completion)), steps=((0, 1, 1.0),)) for leaf in leaves]
+
+    async def agent(base_url, api_key, messages):
+        await ask(base_url, api_key, messages)
+        return result
+
+    (leaf,) = one_tree(agent, grader=grader).trajectories
+    assert (leaf.grade.outcome, leaf.grade.correct) == (outcome, correct)
+    assert leaf.grade.steps == (), "which would be places in the model's own text"
+    assert seen == ([] if graded is None else [graded])
+
+
+def test_without_a_result_the_last_reply_is_graded():
+    async def agent(base_url, api_key, messages):
+        await ask(base_url, api_key, messages)
+
+    (leaf,) = one_tree(agent).trajectories
+    assert leaf.grade.outcome == len(leaf.completion) % 2
+
+
+# Failures ----------------------------------------------------------------------------------------------------------
+
+
+async def raises(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    raise KeyError("no such tool")
+
+
+async def hangs(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    await asyncio.sleep(100)
+
+
+def hangs_in_a_thread(base_url, api_key, messages):
+    one_reply(base_url, api_key, messages)
+    time.sleep(100)
+
+
+async def exits(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    sys.exit(0)
+
+
+async def cancels(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    raise asyncio.CancelledError
+
+
+async def returns_a_set(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    return {1, 2}
+
+
+async def times_out_by_itself(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    async with asyncio.timeout(0.01):
+        await asyncio.sleep(100)
+
+
+LATE = "agent: no result within 1 seconds of its own (timeout_seconds)"
+FAILURES = [
+    (raises, "failed", "agent: KeyError: 'no such tool'"),
+    (hangs, "late", LATE),
+    (hangs_in_a_thread, "late", LATE),
+    (exits, "failed", "agent: it called sys.exit(0)"),
+    (cancels, "failed", "agent: it was cancelled, and not by the run"),
+    (times_out_by_itself, "failed", "agent: TimeoutError:"),
+    (returns_a_set, "failed", "agent: TypeError: the agent returned {1, 2} "),
+]
+
+
+@pytest.mark.parametrize(("agent", "counted", "reason"), FAILURES, ids=lambda value: getattr(value, "__name__", None))
+def test_an_agent_that_fails_is_ungraded_counted_and_named(agent, counted, reason):
+    rollout, trees = trees_of(agent, timeout_seconds=1 if counted == "late" else 60)
+    for leaf in leaves_of(trees):
+        assert leaf.grade.outcome is None
+        assert leaf.grade.reason.startswith(reason)
+    metrics = rollout.metrics(trees)
+    assert metrics[counted] == 6 == metrics["failed"] + metrics["late"]
+    if agent is raises:
+        assert 'raise KeyError("no such tool")' in leaf.grade.details
+    _, trees = trees_of(agent, timeout_seconds=1 if counted == "late" else 60, failed_reward=-1.0)
+    assert {leaf.grade.outcome for leaf in leaves_of(trees)} == {-1.0}
+
+
+class SlowEngine(EmbeddedEngine):
+    async def extend(self, request):
+        await asyncio.sleep(1.5)
+        return await super().extend(request)
+
+
+def test_the_time_that_the_model_takes_is_not_the_agents():
+    _, trees = trees_of(three_turns, timeout_seconds=1, engine=SlowEngine(POLICY), samples=1)
+    assert [leaf.stats["late"] for leaf in leaves_of(trees)] == [0, 0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_agent_that_never_asks_is_ungraded_and_trains_nothing(fails):
+    async def agent(task):
+        if fails:
+            raise ValueError(f"no idea of {task.id}")
+        return 1.0
+
+    rollout, trees = trees_of(agent)
+    assert rollout.metrics(trees)["silent"] == 6
+    reason = "agent: ValueError: no idea of t0" if fails else "it ended without asking the model"
+    assert trees[0].trajectories[0].grade.reason == reason
+    assert build_forest(trees).n_rows == 0
+
+
+def test_an_agent_that_asks_endlessly_is_cut_and_graded_as_it_stands():
+    async def agent(base_url, api_key, messages):
+        while True:
+            said = await ask(base_url, api_key, messages, max_tokens=2)
+            messages += [said, {"role": "user", "content": "And?"}]
+
+    rollout, trees = trees_of(agent, max_requests=4)
+    assert rollout.metrics(trees) | {"requests": 4.0, "cut": 6, "refused": 6, "failed": 0} == rollout.metrics(trees)
+    assert {leaf.finish for leaf in leaves_of(trees)} == {"length"}
+    assert all(leaf.grade.outcome is not None for leaf in leaves_of(trees))
+    rollout, trees = trees_of(agent, max_requests=1000)
+    assert rollout.metrics(trees)["cut"] == 6, "at its tokens"
+    assert max(leaf.policy_tokens for leaf in leaves_of(trees)) <= 60
+
+
+def test_an_agent_that_does_not_take_no_for_an_answer_is_ended():
+    async def agent(base_url, api_key, messages):
+        while True:
+            try:
+                await ask(base_url, api_key, messages)
+            except AssertionError:
+                continue
+
+    began = time.monotonic()
+    rollout, trees = trees_of(agent, max_requests=2, samples=1)
+    assert rollout.metrics(trees) | {"requests": 2.0, "refused": 200, "cut": 2} == rollout.metrics(trees)
+    assert time.monotonic() - began < 60
+
+
+def test_a_task_is_not_held_up_by_what_another_ones_agent_leaves():
+    async def agent(base_url, api_key, messages, task):
+        asking = asyncio.ensure_future(ask(base_url, api_key, messages))
+        if task.id == "t0":
+            await asyncio.sleep(0.01)
+            return 1.0  # and nobody hears the reply
+        await asking
+        return 1.0
+
+    rollout, trees = trees_of(agent)
+    assert [leaf.stats["silent"] for leaf in leaves_of(trees)] in ([1] * 3 + [0] * 3, [0] * 6)
+    assert rollout.metrics(trees)["failed"] == 0
+
+
+# Programs ----------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, os, sys, urllib.request
+task = json.load(sys.stdin)
+url, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+body = json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": task["messages"]}).encode()
+request = urllib.request.Request(url + "/chat/completions", body, {"Authorization": "Bearer " + key})
+said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+"""
+
+
+def program(tmp_path, ends):
+    file = tmp_path / "agent.py"
+    file.write_text(PROGRAM + ends)
+    return Agent(program=[sys.executable, str(file), "{prompt}"], samples=2, sampling=Agent(function="a.py:b").sampling)
+
+
+def test_a_program_is_asked_by_its_environment_and_prints_its_result(tmp_path):
+    rollout = program(tmp_path, "print(sys.argv[1])\nprint(json.dumps({'reward': len(task['prompt'])}))")
+    _, trees = trees_of(rollout=rollout)
+    assert [leaf.grade.outcome for leaf in leaves_of(trees)] == [12, 12, 9, 9]
+    rollout = program(tmp_path, "print(sys.argv[1])")
+
+    async def grader(task, leaves, context):
+        return [Grade(float(leaf.completion == task.messages[0]["content"])) for leaf in leaves]
+
+    _, trees = trees_of(rollout=rollout, grader=grader)
+    assert [leaf.grade.outcome for leaf in leaves_of(trees)] == [1.0] * 4
+
+
+def test_a_program_that_fails_says_its_last_line(tmp_path):
+    _, trees = trees_of(rollout=program(tmp_path, "raise ValueError('not today')"))
+    for leaf in leaves_of(trees):
+        assert leaf.grade.reason == "agent: it ended with status 1: ValueError: not today"
+        assert "Traceback" in leaf.grade.details
+    _, trees = trees_of(rollout=Agent(program="/no/such/program", samples=1))
+    assert "No such file" in leaves_of(trees)[0].grade.reason
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(tmp_path):
+    ends = f"""
+import subprocess, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+time.sleep(100)
+"""
+    rollout = program(tmp_path, ends).model_copy(update={"timeout_seconds": 3.0, "samples": 1})
+    _, trees = trees_of(rollout=rollout, tasks=TASKS[:1])
+    assert leaves_of(trees)[0].grade.reason.startswith("agent: no result within 3 seconds")
+    pid = (tmp_path / "pid").read_text()
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            assert stat.read().split()[2] == "Z"
+    except FileNotFoundError:
+        pass
+
+
+# Settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_cannot_work_are_refused():
+    for settings in ({}, {"function": "a.py:b", "program": ["c"]}):
+        with pytest.raises(ValueError, match=r"allowed: one, such as function=FILE\.py:NAME"):
+            Agent(**settings)
+    with pytest.raises(ValueError, match="No closing quotation"):
+        Agent(program="python 'a.py")
+
+    def agent(tsak):
+        return 1.0
+
+    with (
+        allow_code(),
+        pytest.raises(RecipeError, match=r"rollout.function: 'agent' asks for 'tsak' \(did you mean 'task'"),
+    ):
+        Agent(function=agent).check_tasks(TASKS)
+    with pytest.raises(RecipeError, match="trust_code=true"):
+        Agent(function="agent.py:solve").build()

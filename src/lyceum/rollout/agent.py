@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.settings import Composition, RolloutSettings, Size
-from lyceum.core.tree import Node, Tree, UnknownTokens
+from lyceum.core.tree import Node, Tree, UnknownTokens, as_episode
 from lyceum.core.types import (
     Context,
     Continuation,
@@ -81,6 +81,7 @@ class Agent(RolloutSettings):
     object with ``reward`` as the last line. One that raises, or takes too long, is ungraded.
     """
 
+    requires: ClassVar = ("episode-advantages", "episode-weights")
     refuses: ClassVar = ("prefix-lengths",)
 
     kind: Literal["agent"] = "agent"
@@ -326,7 +327,7 @@ class Ended:
 def _ended(context: Context, served: Served, number: int) -> Ended:
     leaves = served.leaves
     if leaves:
-        leaf = leaves[-1]
+        leaf = as_episode(leaves)
         if served.cut:
             leaf.finish = "length"
     else:
@@ -376,7 +377,7 @@ def _as_text(ended: Ended) -> Node:
     """A trajectory with the text that an agent returned in place of what the model wrote, to be graded."""
     prompt = ended.leaf.root
     above = Node.prompt(prompt.tokens, prompt.text)
-    tokens = UnknownTokens(ended.leaf.policy_tokens)
+    tokens = UnknownTokens(ended.leaf.episode_tokens)
     leaf = Node(above, tokens, Origin.POLICY, text=ended.text or "", address=ended.leaf.address)
     leaf.finish, leaf.role = ended.leaf.finish, ended.leaf.role
     return leaf
