@@ -10,6 +10,7 @@ from lyceum.cli import (
     boundary,
     compare,
     components,
+    convert,
     doctor,
     evaluate,
     grade,
@@ -47,6 +48,7 @@ app.command("boundary", short_help="Say what training added to a base model.")(w
 app.command("sparsity", short_help="Say which weights training changed.")(sparsity.command)
 app.command("hints", short_help="Write tiered hints for a dataset.")(with_papers(hints.command))
 app.command("recipes", short_help="List the recipes, or show every key of one.")(with_papers(recipes.command))
+app.command("convert", short_help="Make a recipe of a TRL, verl or OpenRLHF file.")(convert.command)
 app.command("papers", short_help="Search the papers: what each does, and its recipe.")(with_papers(papers.command))
 app.command("components", short_help="List the components of each slot.")(with_papers(components.command))
 app.command("prove", short_help="Run a paper's proof: its mechanism acts.")(with_papers(prove.command))

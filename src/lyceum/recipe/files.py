@@ -104,6 +104,9 @@ def _instead(name: str, path: Path) -> str:
         meant = path.name.removesuffix(path.suffix)
         near = f" (did you mean {meant!r}, which comes with lyceum?)" if meant in recipe_names() else ""
         return f", and there is no such file{near}; allowed: a .yaml file, or a recipe's name (lyceum recipes)"
+    if _is_file(path) and path.suffix in (".py", ".sh"):
+        made = f"lyceum convert {name[:100]} makes one of a script of TRL, verl or OpenRLHF"
+        return f", a script; allowed: a recipe; {made}"
     if _is_file(path):
         return f", a file; allowed: a recipe, such as lyceum train grpo tasks={name[:100]} for a file of tasks"
     if _is_file(path / "recipe.yaml"):

@@ -148,6 +148,9 @@ loss and the optimizer are theirs:
 BLOCKS = ("actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "defaults", "reward_model", "trainer")
 """Keys at the top of verl's configuration files, none of which is a recipe's; ``defaults`` is hydra's own."""
 
+LEAST_OF_TRL = 4
+"""Settings of TRL from which on a file is a configuration of TRL's and not a recipe with a name or two of theirs."""
+
 MOST_TOLD = 12
 """Maximum settings of such a file that are translated in its error message."""
 
@@ -162,9 +165,26 @@ def of_verl(raw: Mapping[str, Any]) -> list[str]:
     more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
     return [
         f"recipe: got {', '.join(blocks)} at the top, as configurations of verl and hydra have them; allowed: keys of "
-        "lyceum below extends: grpo, or another recipe (docs/coming-from.md has verl's keys)",
+        "lyceum below extends: grpo, or another recipe; lyceum convert FILE makes one of it, with all that it says",
         *told[:MOST_TOLD],
         *more,
+    ]
+
+
+MARKS = ("num_generations", "max_completion_length", "reward_funcs", "per_device_train_batch_size")
+"""Settings that only configurations of TRL have."""
+
+
+def of_trl(raw: Mapping[str, Any]) -> list[str]:
+    """What a recipe's plain values are that are a configuration of TRL's; none for others."""
+    theirs = [name for name in other_names() if name.library == "TRL"]
+    found = [key for key in raw if any(key in name.names for name in theirs)]
+    if not any(key in MARKS for key in raw) or len(found) < LEAST_OF_TRL:
+        return []
+    named = ", ".join(found[:LEAST_OF_TRL])
+    return [
+        f"recipe: got {named} and others at the top, as configurations of TRL have them; allowed: keys of lyceum below "
+        "extends: grpo, or another recipe; lyceum convert FILE makes one of it, with all that it says"
     ]
 
 
@@ -200,7 +220,7 @@ def page() -> str:
     lines += ["<!-- Made by `python -m lyceum.recipe.other_names > docs/coming-from.md`. -->", ""]
     lines += ["Settings of TRL, verl and OpenRLHF, and the key that does the same in lyceum. If you type one of"]
     lines += ["theirs, as in `lyceum train grpo num_generations=8`, the error names lyceum's key. Whole commands:"]
-    lines += ["[from TRL or verl, task by task](side-by-side.md)."]
+    lines += ["[from TRL or verl, task by task](side-by-side.md). Whole files: [converting](converting.md)."]
     for library, names in groupby(other_names(), key=lambda name: name.library):
         lines += ["", f"## {library}", "", "| there | here | |", "|---|---|---|"]
         lines += [f"| {', '.join(map('`{}`'.format, n.names))} | {_cell(n)} | {n.notes} |" for n in names]

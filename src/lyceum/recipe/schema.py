@@ -50,7 +50,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
-from lyceum.recipe.other_names import answered, known_elsewhere, of_verl
+from lyceum.recipe.other_names import answered, known_elsewhere, of_trl, of_verl
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.turns import independent
@@ -329,7 +329,7 @@ def load_recipe(name: str, overrides: Overrides = (), *, papers: Folders = ()) -
         )
     use(papers)
     raw = read_raw(name)
-    if lines := of_verl(raw):
+    if lines := of_verl(raw) or of_trl(raw):
         raise RecipeError(lines)
     refuse_trust(raw)
     raw.setdefault("name", Path(name).stem)

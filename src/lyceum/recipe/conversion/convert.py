@@ -1,0 +1,225 @@
+"""A configuration of another library as a recipe, with what became of each of its keys."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lyceum.recipe.conversion import openrlhf, trl, verl
+from lyceum.recipe.conversion.configuration import Configuration
+from lyceum.recipe.conversion.read import read_configuration
+from lyceum.recipe.conversion.rules import Converted, converted
+from lyceum.recipe.schema import load_recipe
+from lyceum.utils.documents import write_yaml
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.terminal import printable
+
+LIBRARIES: Mapping[str, ModuleType] = {"TRL": trl, "verl": verl, "OpenRLHF": openrlhf}
+PLACEHOLDER = "ROWS.jsonl"
+"""The tasks' file of a recipe whose configuration names none."""
+WIDTH = 110
+_SECRET = re.compile(r"token$|password|secret|wandb(\.|_)?(api_)?key$|use_wandb$|api_key")
+"""Keys whose values stand in no comment."""
+MOST_OF_A_VALUE = 60
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a configuration became.
+
+    Attributes:
+        source: the file.
+        library: whose configuration it is.
+        answers: its key -> what it became, in the file's order.
+        recipe: plain values of the recipe, which ``extends: grpo``.
+        values: its key -> its value.
+        rewards: Python source of the reward functions, for a file of their own; empty where there is none.
+    """
+
+    source: str
+    library: str
+    answers: Mapping[str, Converted]
+    recipe: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    rewards: str = ""
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Keys without a counterpart, and why."""
+        return {key: answer.note for key, answer in self.answers.items() if not answer.ours}
+
+    @property
+    def done(self) -> dict[str, tuple[str, ...]]:
+        """Converted keys, and what they are here."""
+        return {key: tuple(answer.ours) for key, answer in self.answers.items() if answer.ours}
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the recipe names functions, which a run must be allowed to call."""
+        parts = self.recipe.get("reward", ())
+        return any(isinstance(part, Mapping) and "function" in part for part in parts)
+
+    @property
+    def text(self) -> str:
+        """The recipe's file."""
+        lines = [f"# Converted from {self.source} ({self.library}): {self.counted}."]
+        tasks = self.recipe["tasks"]
+        if isinstance(tasks, Mapping) and tasks["path"] == PLACEHOLDER:
+            lines.append(f"# No data set can be read from it: a file or a name instead of {PLACEHOLDER}.")
+        told = {key: answer.note for key, answer in self.answers.items() if answer.ours and answer.note}
+        if told:
+            lines += ["# Converted, with a difference or an assumption:"]
+            by_note: dict[str, list[str]] = {}
+            for key, note in told.items():
+                by_note.setdefault(note, []).append(self.quoted(key))
+            lines += [f"#   {', '.join(keys)}: {note}" for note, keys in by_note.items()]
+        if self.named:
+            lines += ["# Without a counterpart here:"]
+            lines += [f"#   {self.quoted(key)}: {note}" for key, note in self.named.items()]
+        return "\n".join(map(_one_line, lines)) + "\n" + write_yaml(dict(self.recipe), width=WIDTH)
+
+    @property
+    def counted(self) -> str:
+        return f"{len(self.answers)} keys, {len(self.done)} converted, {len(self.named)} without a counterpart"
+
+    def quoted(self, key: str) -> str:
+        value = "..." if _SECRET.search(key) else str(self.values.get(key))
+        return f"{key}={value if len(value) <= MOST_OF_A_VALUE else value[: MOST_OF_A_VALUE - 3] + '...'}"
+
+
+def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> Conversion:
+    """A file of TRL, verl or OpenRLHF as a recipe. Nothing of it is run.
+
+    Args:
+        overrides: ``KEY=VALUE`` that replace settings, by that library's names.
+        rewards: file that a script's reward functions will be in; without it the recipe names the script itself, where
+            importing it does not train.
+    Raises:
+        RecipeError: the file cannot be read, or is none of these.
+    """
+    of = read_configuration(path, overrides)
+    source = ""
+    if rewards and of.script is not None:
+        source, of = _with_own_file(of, rewards)
+    module = LIBRARIES[of.library]
+    named = openrlhf.older(of) if of.library == "OpenRLHF" else of
+    renamed = dict(zip(named.keys, of.keys, strict=True))
+    answers = {renamed[key]: _answer(named, module, key, value) for key, value in named.keys.items()}
+    defaults = {key: value for key, value in module.DEFAULTS.items() if key not in named.keys}
+    given: dict[str, Any] = dict(module.ALWAYS)
+    for key, value in defaults.items():
+        given |= _answer(named, module, key, value).ours
+    answers, kept = _accepted(given, answers)
+    recipe = _nested({**kept, **{key: value for answer in answers.values() for key, value in answer.ours.items()}})
+    return Conversion(path, of.library, answers, recipe, dict(of.keys), source)
+
+
+def _answer(of: Configuration, module: ModuleType, key: str, value: Any) -> Converted:
+    rule = module.rule_of(key)
+    return converted(of, {} if rule is None else {key: rule}, key, value)
+
+
+def _with_own_file(of: Configuration, file: str) -> tuple[str, Configuration]:
+    """The source of the script's reward functions and tools for a file of their own, and the settings naming it."""
+    script = of.script
+    assert script is not None
+    names = of["reward_funcs"]
+    names = [names] if isinstance(names, str) else [name for name in names or [] if isinstance(name, str)]
+    own = [name for name in names if name in script.sources and not script.modules[name]]
+    if not own:
+        return "", of
+    moved = type(script)(file, script.modules, False, script.sources)
+    return script.file_of(own), Configuration(of.library, of.keys, moved)
+
+
+def _accepted(given: dict[str, Any], answers: dict[str, Converted]) -> tuple[dict[str, Converted], dict[str, Any]]:
+    """The answers, those that a recipe refuses without a counterpart, and the defaults that it takes."""
+    for _ in range(len(answers) + len(given) + 1):
+        values = {**given, **{key: value for answer in answers.values() for key, value in answer.ours.items()}}
+        lines = _mistakes(_nested(values))
+        blamed = {key: line for line in lines for key in values if _is_about(line, key)}
+        if not blamed:
+            if lines:
+                raise RecipeError(["convert: the settings do not go together here", *lines])
+            return answers, given
+        given = {key: value for key, value in given.items() if key not in blamed}
+        answers = {
+            key: Converted({}, blamed[wrong[0]])
+            if (wrong := [each for each in answer.ours if each in blamed])
+            else answer
+            for key, answer in answers.items()
+        }
+    return answers, given
+
+
+def _mistakes(recipe: Mapping[str, Any]) -> list[str]:
+    """Why a recipe's file would be refused, line by line."""
+    without = {key: value for key, value in recipe.items() if key != "output"}  # which may be elsewhere, and is said
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "converted.yaml"
+        file.write_text(write_yaml(without), encoding="utf-8")
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # what a command that trains says, once
+        try:
+            load_recipe(str(file), ["trust_code=true"])  # the functions that it names are not loaded
+        except RecipeError as error:
+            return error.lines
+        finally:
+            logging.disable(before)
+    return []
+
+
+def _is_about(line: str, key: str) -> bool:
+    place = re.sub(r"^stages\.(\d+|[\w-]+)\.", "", line.partition(":")[0])
+    return place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as a recipe's file."""
+    recipe: dict[str, Any] = {"extends": "grpo"}
+    values = dict(values)
+    parts = [values.pop(key) for key in ("reward.function", "reward.overlong") if key in values]
+    if parts:
+        whole = "reward.function" if any(part["kind"] == "verl" for part in parts) else ""
+        values["reward"] = parts if whole else ["task", *parts]
+    for key, value in _kinds_first(values):
+        _set(recipe, key.split("."), value)
+    tasks = recipe.setdefault("tasks", {})
+    recipe["tasks"] = {"kind": "dataset", "path": PLACEHOLDER, **tasks}
+    for holder in (recipe, recipe.get("evaluate", {})):
+        path = (holder.get("tasks") or {}).get("path")
+        if isinstance(path, list):
+            holder["tasks"] = [{**holder["tasks"], "path": each} for each in path]
+    return {key: recipe[key] for key in sorted(recipe, key=_place)}
+
+
+ORDER = ("extends", "name", "output", "seed", "model", "tasks", "reward", "evaluate", "steps", "epochs")
+"""Keys with which a recipe's file begins."""
+
+
+def _place(key: str) -> int:
+    return ORDER.index(key) if key in ORDER else len(ORDER)
+
+
+def _kinds_first(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(values.items(), key=lambda pair: not pair[0].endswith(".kind"))
+
+
+def _set(place: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    for name in names[:-1]:
+        below = place.get(name)
+        if not isinstance(below, dict):  # model.lora=true, and then its rank
+            below = place[name] = {}
+        place = below
+    if not (value is True and isinstance(place.get(names[-1]), dict)):
+        place[names[-1]] = value
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()) if not text.startswith("#   ") else "#   " + " ".join(text[1:].split()))

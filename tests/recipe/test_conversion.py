@@ -1,0 +1,227 @@
+"""Configurations of other libraries as recipes: seventeen of public repositories, and what is counted and computed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lyceum.cli.outcome import main
+from lyceum.recipe.conversion.configuration import Configuration
+from lyceum.recipe.conversion.convert import PLACEHOLDER, convert
+from lyceum.recipe.conversion.read import read_configuration
+from lyceum.recipe.conversion.shell import commands
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.train import rehearse
+from lyceum.utils.documents import read_yaml
+from lyceum.utils.errors import RecipeError
+
+FILES = sorted((Path(__file__).parent / "configurations").iterdir())
+PAGE = Path(__file__).parents[2] / "docs/converting.md"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The files as their libraries name them, beside rows with every column that one of them reads."""
+    for file in FILES:
+        shutil.copy(file, tmp_path / file.name.removesuffix(".txt"))
+    columns = ("prompt", "messages", "context_messages", "prompt_c++17")
+    asked = [[{"role": "user", "content": f"{i}+4="}] for i in range(40)]
+    rows = [json.dumps({**dict.fromkeys(columns, each), "answer": str(i + 4)}) for i, each in enumerate(asked)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [file.name.removesuffix(".txt") for file in FILES])
+def test_every_key_is_converted_or_named_and_the_recipe_is_one(name, folder):
+    given = read_configuration(name).keys
+    found = convert(name, rewards="own_rewards.py")
+    assert set(found.done) | set(found.named) == set(given)
+    assert len(found.done) + len(found.named) == len(given)
+    assert all(found.named.values())
+    assert all(f"{key}=" in found.text for key in found.named)
+    assert read_yaml(found.text) == found.recipe  # what is said of the keys are comments
+
+    Path("own_rewards.py").write_text(found.rewards)
+    Path("mine.yaml").write_text(found.text)
+    here = ["model.path=base", "evaluate.tasks=null", "tasks={kind: dataset, path: rows.jsonl}", "output=runs"]
+    tasks = found.recipe["tasks"]
+    columns = tasks.get("columns", {}) if isinstance(tasks, dict) else {}
+    of_rows = [f"tasks.columns.{key}={value}" for key, value in columns.items()]
+    # The data set and the model are not here; all else is as it was converted.
+    assert rehearse(load_recipe("mine.yaml", [*here, *of_rows, "trust_code=true"])).tasks
+
+
+def test_the_page_has_what_became_of_each(folder):
+    counted = {file.name: convert(file.name.removesuffix(".txt")) for file in FILES}
+    for name, found in counted.items():
+        row = f"| `{name.removesuffix('.txt')}` | {len(found.answers)} | {len(found.done)} | {len(found.named)} |"
+        assert row in PAGE.read_text()
+
+
+def test_a_batch_of_trl_is_counted_in_tasks_updates_and_steps(tmp_path):
+    (tmp_path / "trl.yaml").write_text(
+        "{num_generations: 8, per_device_train_batch_size: 4, gradient_accumulation_steps: 2, steps_per_generation: 8,"
+        " num_iterations: 2, max_steps: 400, warmup_ratio: 0.1, save_steps: 80}"
+    )
+    found = convert(str(tmp_path / "trl.yaml"), ["num_processes=2"]).recipe
+    # 4 completions x 8 micro-batches x 2 processes are 64, of 8 tasks. The gradient is applied each 2 of 8
+    # micro-batches, 4 times, in 2 passes: 8 updates a step, so that 400 updates are 50 steps, 40 of them 5, 80 are 10.
+    assert (found["tasks_per_step"], found["learner"]["updates_per_step"], found["learner"]["epochs"]) == (8, 4, 2)
+    assert (found["steps"], found["learner"]["warmup_steps"], found["checkpoint_every"]) == (50, 5, 10)
+
+
+def test_batches_of_verl_and_openrlhf(folder):
+    verl = convert("verl-dapo.sh").recipe
+    assert (verl["tasks_per_step"], verl["rollout"]["samples"]) == (512, 16)
+    assert verl["learner"]["updates_per_step"] == 512 // 32
+    assert verl["reward"][1] == {"kind": "overlong", "max_tokens": 20480, "buffer_tokens": 4096, "weight": 1.0}
+    assert verl["collect"] == {"keep": "partly-solved", "max_waves": 10}
+    assert verl["objective"]["dual_clip"] == 3.0  # verl's where nothing is said
+    openrlhf = convert("openrlhf-dapo.sh").recipe
+    assert (openrlhf["tasks_per_step"], openrlhf["rollout"]["samples"]) == (128, 8)
+    assert openrlhf["learner"]["updates_per_step"] == 128 * 8 // 128
+    assert openrlhf["objective"]["kl"] == {"coefficient": 0.001, "estimator": "k3"}
+    assert (openrlhf["objective"]["clip_low"], openrlhf["objective"]["clip_high"]) == (0.2, 0.27)
+
+
+def test_two_files_of_rows_are_two_parts_of_the_tasks(folder):
+    tasks = convert("verl-qwen2-7b-math.sh").recipe["tasks"]
+    assert [part["path"] for part in tasks] == ["~/data/gsm8k/train.parquet", "~/data/math/train.parquet"]
+    assert {part["max_prompt_tokens"] for part in tasks} == {1024}
+
+
+def test_nothing_of_a_script_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = "from trl import GRPOConfig, GRPOTrainer\nopen('ran', 'w')\n"
+    script += "def good(completions, **_):\n    return [1.0 for _ in completions]\n"
+    script += "GRPOTrainer('base', good, args=GRPOConfig(num_generations=4)).train()\n"
+    Path("s.py").write_text(script)
+    found = convert("s.py", rewards="own.py")
+    assert not Path("ran").exists()
+    assert found.recipe["reward"] == [{"kind": "trl", "function": ["own.py:good"]}]
+    assert found.rewards.startswith("def good(")
+    assert "open(" not in found.rewards
+    assert "would start its training" in convert("s.py").named["reward_funcs"]
+
+
+def test_the_rewards_of_a_script_that_trains_come_with_all_that_they_use(folder):
+    found = convert("trl-tldr.py", rewards="own.py")
+    assert "def different" in found.rewards
+    assert "GRPOTrainer" not in found.rewards
+    known: dict = {}
+    exec(found.rewards, known)  # a file of this test's own
+    assert known["reward_num_unique_chars"](["aab", "abc"]) == [2, 3]
+
+
+def test_a_script_that_can_be_imported_is_named_itself(folder):
+    assert convert("trl-maxrl.py").recipe["reward"][0]["function"] == ["trl-maxrl.py:accuracy_reward"]
+    assert convert("trl-maxrl.py", rewards="own.py").recipe["reward"][0]["function"] == ["own.py:accuracy_reward"]
+
+
+def test_values_that_only_the_script_knows_are_named(tmp_path):
+    script = "n = 4\nc = GRPOConfig(num_generations=n * 2, learning_rate=args.lr, beta=-0.0)\n"
+    (tmp_path / "s.py").write_text(script)
+    found = convert(str(tmp_path / "s.py"))
+    assert found.recipe["rollout"]["samples"] == 8
+    assert found.named == {"learning_rate": "the file computes it; it is learner.lr here"}
+
+
+def test_the_last_value_of_a_key_counts_and_overrides_come_after(tmp_path):
+    file = tmp_path / "trl.yaml"
+    file.write_text("num_generations: 4\nbeta: 0.1\nnum_generations: 8\n")
+    assert convert(str(file)).recipe["rollout"]["samples"] == 8
+    assert convert(str(file), ["--num-generations=16"]).recipe["rollout"]["samples"] == 16
+
+
+def test_a_secret_stands_in_no_recipe(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text("python -m openrlhf.cli.train_ppo_ray --use_wandb 5ec4e7 --pretrain base --n_samples_per_prompt 8")
+    assert "5ec4e7" not in convert(str(file)).text
+
+
+def test_a_shell_script_is_read_with_its_variables():
+    text = """
+    N=4  # a comment with an apostrophe: isn't
+    a=$((N * 2 + 1))
+    b=${MISSING:-"${a}-x"}
+    run --a $a --b "$b" \\
+        --home $HOME/x --c ${NOT_SET} "$@"
+    """
+    assert commands(text)[-1] == [
+        "run",
+        "--a",
+        "9",
+        "--b",
+        "9-x",
+        "--home",
+        "~/x",
+        "--c",
+        "${NOT_SET}",
+    ]
+
+
+def test_arithmetic_of_other_things_than_whole_numbers_stays_unread():
+    assert commands("a=$((__import__('os')))\nrun $a")[-1] == ["run", "$((__import__(os)))"]
+    assert commands("a=$((9**9**9))\nrun $a")[-1][1].startswith("$((")
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text("python -m verl.trainer.main_ppo data.train_batch_size=${BSZ} actor_rollout_ref.rollout.n=5")
+    found = convert(str(file))
+    assert found.named == {"data.train_batch_size": "the file computes it; it is tasks_per_step here"}
+    assert found.recipe["tasks"]["path"] == PLACEHOLDER
+
+
+def test_what_a_recipe_refuses_is_named_with_the_reason(tmp_path):
+    file = tmp_path / "trl.yaml"
+    file.write_text("{num_generations: 8, temperature: -3, seed: 1, top_p: 0.9}")
+    found = convert(str(file))
+    assert "temperature: got -3" in found.named["temperature"]
+    assert found.recipe["rollout"]["sampling"]["top_p"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.txt", "x", "got a.txt; allowed: a .py script with GRPOTrainer"),
+        ("a.py", "def f(:", "a.py is not Python"),
+        (
+            "a.py",
+            "DPOTrainer(model)",
+            "a.py has DPOTrainer; allowed: a script with GRPOConfig",
+        ),
+        ("a.yaml", "learning_rate: 1", "a.yaml has learning_rate; allowed: settings of TRL's GRPOConfig"),
+        ("a.yaml", "[1]", "a.yaml holds no settings"),
+        ("a.sh", "echo hello", "a.sh has no command of TRL, verl or OpenRLHF"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(name, text, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    with pytest.raises(RecipeError, match=told):
+        convert(name)
+
+
+def test_the_command_prints_a_recipe_or_writes_it_once(folder, capsys):
+    assert main(["convert", "trl-tldr.py", "num_processes=4"]) == 0
+    assert read_yaml(capsys.readouterr().out)["tasks_per_step"] == 2 * 8 * 4 // 2
+    assert main(["convert", "trl-tldr.py", "--out", "mine.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "mine_rewards.py" in out
+    assert "lyceum train mine.yaml --dry-run trust_code=true" in out
+    assert main(["convert", "trl-tldr.py", "--out", "mine.yaml"]) == 2
+    assert "'mine.yaml' exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["trl-tldr.py", "verl-ppo.sh", "open-r1-code.yaml"])
+def test_training_by_such_a_file_points_to_convert(file, folder, capsys):
+    assert main(["train", file]) == 2
+    assert "lyceum convert" in capsys.readouterr().err
+
+
+def test_a_number_that_is_none_takes_the_default():
+    of = Configuration("TRL", {"a": None, "b": 0, "c": True, "d": 3})
+    assert [of.number(key, 7) for key in "abcde"] == [7, 7, 7, 3, 7]
