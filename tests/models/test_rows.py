@@ -116,11 +116,12 @@ def test_samples_depend_on_their_seed_alone(what, how):
 
 def test_the_tokens_of_each_row_count_towards_a_micro_batch():
     forest = build_forest(random_trees(13), decode=letters)
-    rows, length = torch.arange(forest.n_rows), forest.row_length
-    most = int(length.max())
-    for part in micro_batches(forest, rows, most, shared=False):
-        assert int(length[part].sum()) <= most
-    assert len(list(micro_batches(forest, rows, most))) < len(list(micro_batches(forest, rows, most, shared=False)))
+    assert forest.row_length.tolist() == [8, 8, 15, 16, 14, 9, 7]
+    rows = torch.arange(forest.n_rows)
+    assert [part.tolist() for part in micro_batches(forest, rows, 32)] == [[0, 1, 2, 3], [4, 5, 6]]
+    # 8 + 8 + 15, 16 + 14, 9 + 7: each row whole.
+    whole = micro_batches(forest, rows, 32, shared=False)
+    assert [part.tolist() for part in whole] == [[0, 1, 2], [3, 4], [5, 6]]
 
 
 def test_the_layout_of_trees_is_refused():

@@ -12,11 +12,10 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
-from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 _PADDED_TOKENS = 1 << 14
 """Maximum tokens of padded rows per forward; a longer row goes alone."""
-_MARK = "lyceum_rows"
 
 
 @dataclass(frozen=True)
@@ -32,16 +31,6 @@ class ByRows:
     why: str
     caches: bool = False
     pads: bool = False
-
-
-def mark(model: transformers.PreTrainedModel, how: ByRows) -> None:
-    """Remember on the model that it runs over rows: so do its copies."""
-    setattr(model, _MARK, how)
-
-
-def marked(model: nn.Module) -> ByRows | None:
-    """How a model runs over rows; None for one over trees."""
-    return getattr(model, _MARK, None)
 
 
 def rows_hidden(

@@ -199,6 +199,9 @@ class _Keys(TreePlan):
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
+        if value.shape != key.shape:
+            heads, of_values = key.shape[1], value.shape[1]
+            raise NotOverTrees(f"layer {layer} has {heads} heads of keys and {of_values} of values; allowed: as many")
         self.shapes[layer] = (key.shape[1], key.shape[2])
         return super().attend(layer, query, key, value, scale=scale, window=window)
 
