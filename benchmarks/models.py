@@ -79,6 +79,7 @@ SMALL: dict[str, Any] = {
     "make_ngram_vocab_size_divisible_by": 2,
     "split_ngram_parts": 1,
     "num_codebooks": 1,
+    "attention_types": [[["global", "local"], 2]],
     "bos_token_id": 2,
     "eos_token_id": 1,
     "pad_token_id": 0,
@@ -106,12 +107,10 @@ def built(kind: str) -> Any:
 
     config_class = transformers.CONFIG_MAPPING[kind]
     default = config_class()
-    text = default.get_text_config()
     error: Exception = ValueError("no small values fit")
     for other in OTHERWISE:
-        small = {name: value for name, value in (SMALL | other).items() if _settable(text, name)}
         try:
-            config = config_class(text_config=small) if text is not default else config_class(**small)
+            config = config_class(**_small(default, SMALL | other))
             with torch.device("meta"):
                 shapes = transformers.AutoModelForCausalLM.from_config(config)
             if (count := sum(weight.numel() for weight in shapes.parameters())) > LARGEST:
@@ -129,8 +128,18 @@ def built(kind: str) -> Any:
     raise error
 
 
-def _settable(config: Any, name: str) -> bool:
-    return hasattr(config, name) and not isinstance(getattr(type(config), name, None), property)
+def _small(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that a configuration has a place for, and those of its parts."""
+
+    def has(name: str) -> bool:
+        try:
+            return hasattr(config, name) and not isinstance(getattr(type(config), name, None), property)
+        except Exception:  # some raise where layers differ in it
+            return True
+
+    parts = {name: getattr(config, name, None) for name in type(config).sub_configs}
+    nested = {name: _small(part, values) for name, part in parts.items() if part is not None}
+    return {name: value for name, value in values.items() if has(name)} | nested
 
 
 def examined(kind: str) -> dict[str, Any]:

@@ -39,20 +39,20 @@ def rows_hidden(
     """Last hidden state of each packed token, by forwarding every path whole, padded on the right.
 
     Args:
-        paths, owned_from: of the plan, see :class:`~lyceum.models.tree_attention.TreePlan`.
+        paths, owned_from: of the plan, see :class:`~lyceum.models.tree_attention.TreePlan`; rows that own nothing are
+            left out.
     """
+    owning = [row for row, path in enumerate(paths) if owned_from[row] < len(path)]
     found: list[Tensor] = []
-    index: list[Tensor] = []
     piece: list[int] = []
-    for row, path in enumerate(paths):
-        longest = max([len(path), *(len(paths[other]) for other in piece)])
+    for row in owning:
+        longest = max(len(paths[other]) for other in (*piece, row))
         if piece and (len(piece) + 1) * longest > _PADDED_TOKENS:
             found += _forwarded(body, tokens, paths, owned_from, piece)
             piece = []
         piece.append(row)
-        index.append(path[owned_from[row] :])
     found += _forwarded(body, tokens, paths, owned_from, piece)
-    order = torch.cat(index).to(tokens.device)
+    order = torch.cat([paths[row][owned_from[row] :] for row in owning]).to(tokens.device)
     return torch.cat(found)[torch.empty_like(order).scatter_(0, order, torch.arange(len(order)).to(order))]
 
 
