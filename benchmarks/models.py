@@ -299,7 +299,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Every causal language model at a tiny size.")
     parser.add_argument("--out", type=Path, help="JSON file for the result")
     parser.add_argument("--page", type=Path, help="page of the documentation to write")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")

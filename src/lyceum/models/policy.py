@@ -149,8 +149,8 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
         RecipeError: one is not a token id.
     """
     ids: list[Any] = []
-    generation = getattr(causal, "generation_config", None)
-    for source in (getattr(generation, "eos_token_id", None), causal.config.eos_token_id, tokenizer.eos_token_id):
+    of_model = (getattr(causal, "generation_config", None), causal.config, causal.config.get_text_config())
+    for source in (*(getattr(each, "eos_token_id", None) for each in of_model), tokenizer.eos_token_id):
         ids += source if isinstance(source, (list, tuple)) else [] if source is None else [source]
     if wrong := [token for token in ids if not isinstance(token, int) or abs(token) >= 2**31]:
         raise RecipeError(f"model.path: eos_token_id: got {quoted(wrong[0])}; allowed: a token id, or a list of them")
