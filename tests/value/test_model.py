@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tiny_models import plain_model, policy_like
+from tiny_models import UNFIT, plain_model, policy_like
 from transformers import AutoModelForTokenClassification, BertConfig, BertForTokenClassification
 
 from lyceum.core.settings import Composition
@@ -12,6 +12,8 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Example, Origin
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.models.packed_paths import packed
+from lyceum.models.scratch import character_tokenizer
+from lyceum.models.trial import logits_alone, policy_of
 from lyceum.run import checkpoint
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.value.model import PathModel, worth
@@ -48,6 +50,13 @@ def plain(model, tokens):
 
 
 PATHS = [path([5, 6, 7], [8, 9], [10]), path([5, 6, 7], [8, 9]), path([5, 6, 7]), path([11], [12, 13]), path([5, 6, 8])]
+
+
+def test_a_value_model_of_a_policy_over_rows_reads_each_path_alone():
+    causal = UNFIT["attention sinks"]()
+    policy = policy_of(causal, character_tokenizer(context=256), logits_alone(causal))
+    model = spread(PathModel().build(policy, seed=0))
+    assert model(PATHS) == pytest.approx([float(plain(model, each.path_tokens())[-1]) for each in PATHS], abs=1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 1000])

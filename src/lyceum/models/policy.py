@@ -17,7 +17,7 @@ from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.renderer import Renderer
-from lyceum.models.rows import ByRows, mark, marked
+from lyceum.models.rows import ByRows
 from lyceum.models.sight import Sight
 from lyceum.models.tree_attention import AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
 from lyceum.utils.errors import RecipeError
@@ -30,6 +30,7 @@ _REDUCED_PIECES = 8
 """With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
 LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
+_BY_ROWS = "lyceum_by_rows"
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -52,7 +53,7 @@ class Policy:
         self.renderer = Renderer(tokenizer)
         causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
         self.causal = cast(transformers.PreTrainedModel, causal)
-        self.by_rows = by_rows or marked(self.causal)
+        self.by_rows = by_rows or getattr(self.causal, _BY_ROWS, None)
         """How it runs over rows; None over token trees, where what branches share is computed once."""
         if self.by_rows is None:
             redirect_attention(self.causal)
@@ -69,8 +70,9 @@ class Policy:
         self._scale_logits = _logit_transform(self.causal)
 
     def run_by_rows(self, how: ByRows) -> None:
+        """Run over rows, in this way; copies of the module do too."""
         self.by_rows = how
-        mark(self.causal, how)
+        setattr(self.causal, _BY_ROWS, how)
 
     @property
     def device(self) -> torch.device:

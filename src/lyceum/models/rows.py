@@ -12,11 +12,10 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
-from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 _PADDED_TOKENS = 1 << 14
 """Maximum tokens of padded rows per forward; a longer row goes alone."""
-_MARK = "lyceum_rows"
 
 
 @dataclass(frozen=True)
@@ -34,36 +33,26 @@ class ByRows:
     pads: bool = False
 
 
-def mark(model: transformers.PreTrainedModel, how: ByRows) -> None:
-    """Remember on the model that it runs over rows: so do its copies."""
-    setattr(model, _MARK, how)
-
-
-def marked(model: nn.Module) -> ByRows | None:
-    """How a model runs over rows; None for one over trees."""
-    return getattr(model, _MARK, None)
-
-
 def rows_hidden(
     body: nn.Module, tokens: Int[Tensor, " T"], paths: Sequence[Tensor], owned_from: Sequence[int]
 ) -> Float[Tensor, "T width"]:
     """Last hidden state of each packed token, by forwarding every path whole, padded on the right.
 
     Args:
-        paths, owned_from: of the plan, see :class:`~lyceum.models.tree_attention.TreePlan`.
+        paths, owned_from: of the plan, see :class:`~lyceum.models.tree_attention.TreePlan`; rows that own nothing are
+            left out.
     """
+    owning = [row for row, path in enumerate(paths) if owned_from[row] < len(path)]
     found: list[Tensor] = []
-    index: list[Tensor] = []
     piece: list[int] = []
-    for row, path in enumerate(paths):
-        longest = max([len(path), *(len(paths[other]) for other in piece)])
+    for row in owning:
+        longest = max(len(paths[other]) for other in (*piece, row))
         if piece and (len(piece) + 1) * longest > _PADDED_TOKENS:
             found += _forwarded(body, tokens, paths, owned_from, piece)
             piece = []
         piece.append(row)
-        index.append(path[owned_from[row] :])
     found += _forwarded(body, tokens, paths, owned_from, piece)
-    order = torch.cat(index).to(tokens.device)
+    order = torch.cat([paths[row][owned_from[row] :] for row in owning]).to(tokens.device)
     return torch.cat(found)[torch.empty_like(order).scatter_(0, order, torch.arange(len(order)).to(order))]
 
 

@@ -49,8 +49,8 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
     Raises:
         NotImplementedError: neither is right.
     """
-    causal = module.get_base_model() if isinstance(module, PeftModel) else module
-    own = causal.config._attn_implementation
+    causal = cast(PreTrainedModel, module.get_base_model() if isinstance(module, PeftModel) else module)
+    own = cast(str, causal.config._attn_implementation)
     if kind := unknown_rotary(causal.config.get_text_config()):
         raise NotImplementedError(
             f"its rotary embedding (rope_type {kind!r}) may depend on the longest sequence of a batch, so that "
@@ -199,6 +199,8 @@ class _Keys(TreePlan):
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
+        if layer in self.shapes or value.shape != key.shape:
+            raise NotOverTrees(f"layer {layer} attends more than once, or to values of another shape than its keys")
         self.shapes[layer] = (key.shape[1], key.shape[2])
         return super().attend(layer, query, key, value, scale=scale, window=window)
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 
@@ -20,7 +20,7 @@ from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 @contextmanager
 def plain_attention(policy: Policy) -> Iterator[transformers.PreTrainedModel]:
     """The same weights with transformers' own attention: one sequence at a time, no trees, no cache."""
-    own = policy.causal.config._attn_implementation
+    own = cast(str, policy.causal.config._attn_implementation)
     policy.causal.set_attn_implementation("eager")
     try:
         yield policy.causal
