@@ -49,7 +49,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
-from lyceum.recipe.other_names import answered, known_elsewhere, of_trl, of_verl
+from lyceum.recipe.other_names import answered, known_elsewhere, misspelt, of_trl, of_verl
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.flat import Flat
@@ -498,7 +498,21 @@ def _with_other_names(raw: Mapping[str, Any], line: str) -> str:
         or known_elsewhere(names[-1], whole=False, below=names[0], lacking=lacking)
         or (known_elsewhere(names[-1], whole=False, lacking=lacking) if instead.startswith(";") else None)
     )
+    told = told or (_of_other_kinds(names) if instead.startswith(";") else None)
     return line if told is None else f"{key}{unknown} ({told})"
+
+
+MOST_KINDS = 3
+"""Kinds that are named where a key is one of other components."""
+
+
+def _of_other_kinds(names: Sequence[str]) -> str | None:
+    """Which kinds of a slot have a key that the one that is there has not; None where none has."""
+    having = [kind for kind, settings in kinds(names[0]).items() if names[1:2] and names[1] in settings.model_fields]
+    if not having:
+        return None
+    more = f" and {len(having) - MOST_KINDS} more" if len(having) > MOST_KINDS else ""
+    return f"a key of {' and '.join(f'{names[0]}={kind}' for kind in having[:MOST_KINDS])}{more}"
 
 
 def _unknown(raw: Mapping[str, Any], key: str) -> str:
@@ -513,6 +527,8 @@ def _unknown(raw: Mapping[str, Any], key: str) -> str:
         told = f"a key of a stage, and this recipe has none: extends: RECIPE, or stages: [{{{first}: ...}}]"
     told = told or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
     told = told or known_elsewhere(key, whole=False, lacking=lacking)
+    if told is None and (meant := misspelt(key, known)) is not None:
+        told = f"did you mean {meant!r}? {known_elsewhere(meant, lacking=lacking)}"
     near = f" ({told})" if told else nearest(first, known)
     if not near and having:
         own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))
