@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lyceum.cli.outcome import main
+from lyceum.cli.train import few_note
 from lyceum.recipe.catalogue import FIRST, GROUPS, Listed, differences, matching
 from lyceum.recipe.schema import load_recipe
 
@@ -89,6 +90,22 @@ def test_narrow_terminals_are_readable(capsys, monkeypatch):
     for words in (["recipes"], ["recipes", "tree"], ["components", "credit"]):
         assert main(words) == 0
         assert max(map(len, capsys.readouterr().out.splitlines()[:-2])) <= 60
+
+
+def test_of_one_recipe_a_comparison_says_first_that_it_has_nothing_beside_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lyceum.api.run_plan", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["compare", "grpo"]) == 130
+    assert "note: grpo alone, with nothing to compare it with" in capsys.readouterr().out
+    assert main(["compare", "grpo", "rloo"]) == 130
+    assert "alone" not in capsys.readouterr().out
+
+
+def test_few_held_out_tasks_are_told_with_what_their_accuracy_is_worth():
+    # 1.96 * sqrt(0.25 / 2) = 0.69
+    assert few_note(2, 200).startswith("an accuracy over 2 held-out tasks is known to 69 points at best")
+    assert few_note(30, 200) == few_note(0, 200) == ""
+    assert few_note(5, 5) == ""  # as many as were asked for
 
 
 def test_components_are_found_by_words(capsys):
