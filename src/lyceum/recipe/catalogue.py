@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lyceum.core.paper_folders import SLOTS
-from lyceum.recipe.files import read_merged, recipe_names
-from lyceum.recipe.papers import FAMILIES, followed_besides, papers
-from lyceum.recipe.schema import Recipe
+from lyceum.recipe.files import extended, read_merged, recipe_names, recipe_text
+from lyceum.recipe.papers import FAMILIES, family_of, papers
+from lyceum.utils.documents import read_yaml
+
+if TYPE_CHECKING:
+    from lyceum.recipe.schema import Recipe
 
 FIRST: Mapping[str, str] = {
     "grpo": "answers that can be checked: begin here",
@@ -55,16 +58,27 @@ class Listed:
 
 def catalogue() -> list[Listed]:
     """All recipes, by name."""
-    listed = papers()
-    groups = {name: paper.family for paper in [*listed, *followed_besides(listed)] for name in paper.recipes}
-    usual = set(_components(read_merged("grpo")))
+    groups = {name: paper.family for paper in papers() for name in paper.recipes}
+    names = recipe_names()
+    known: dict[str, Mapping[str, Any]] = {}
+    usual = set(_components(_merged("grpo", names, known)))
     found = []
-    for name in recipe_names():
-        raw = read_merged(name)
+    for name in names:
+        raw = _merged(name, names, known)
         title, paper, summary = (str(raw.get(key, "")) for key in ("title", "paper", "summary"))
         own = dict.fromkeys(each for each in _components(raw) if each not in usual)
-        found.append(Listed(name, title, paper, summary, groups.get(name, OWN), tuple(own)))
+        found.append(Listed(name, title, paper, summary, groups.get(name) or family_of(name) or OWN, tuple(own)))
     return found
+
+
+def _merged(name: str, names: Sequence[str], known: dict[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """As :func:`read_merged`, each file read once."""
+    if name not in known:
+        raw = read_yaml(recipe_text(name))
+        base = raw.pop("extends", None)
+        by_name = base is None or base in names
+        known[name] = extended(_merged(base, names, known) if base else {}, raw) if by_name else read_merged(name)
+    return known[name]
 
 
 def matching(words: Sequence[str], of: Sequence[Listed], *, group: str | None, slot: str | None) -> list[Listed]:
