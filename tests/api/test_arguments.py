@@ -81,6 +81,11 @@ WRONG = [
     ("search", {"tokens": 200}, "tokens: got 200; allowed: a list of numbers, such as [200, 800]"),
     ("search", {"value": 5}, "value: got 5; allowed: a kind, a folder, settings, or None"),
     ("compare", {"recipes": "grpo"}, "recipes: got 'grpo'; allowed: a list of texts"),
+    (
+        "compare",
+        {"recipes": "grpo", "overrides": "rloo"},
+        "recipes are one list, lyceum.compare([RECIPE, 'rloo'])",
+    ),
     ("compare", {"recipes": ["grpo"], "seeds": 1.5}, f"seeds: got 1.5; allowed: {WHOLE}"),
     (
         "compare",

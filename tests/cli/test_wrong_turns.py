@@ -146,6 +146,12 @@ KEYS = [
     ("data.sampler.class_name=Mine", "or curriculum=FILE.py:CLASS of one's own"),
     ("actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]", "nothing is to be merged: a run that ends leaves"),
     ("packing_samples=true", "rows always share their prefixes and are packed; leave it out"),
+    ("rollout.environment=calculator", "(a key of rollout=branching-turns and rollout=turns)"),
+    ("credit.limit_low=1", "credit.limit_low: unknown key; allowed: ddof, eps, kind, kl_in_reward, scale"),
+    ("early_stopping=true", "until.solved=0.9, or until.least_rise=0.01"),
+    ("early_stopping_patience=3", "(until is other libraries' patience: until.window=5 with until.least_rise=0.01"),
+    ("learner.processes=4", "(learner is other libraries' processes: learner.kind=fsdp with the option --nproc)"),
+    ("learnig_rate=1e-5", "(did you mean 'learning_rate'? learner.lr is TRL's learning_rate)"),
     ("model.quantise=nf4", "weights in 4 bits cannot be trained; allowed: both, model.lora=true beside it, or neither"),
 ]
 NUMBERS = [
@@ -383,7 +389,7 @@ COMMANDS = [
     ("search base --strategy bestofn", "strategy: got 'bestofn' (did you mean 'best-of-n'?)"),
     ("search base --sizes a", "--sizes: got 'a'; allowed: numbers with commas between them"),
     ("compare grpo gpro", "recipe: got 'gpro' (did you mean 'grpo', 'gspo', 'ghpo'?)"),
-    ("recipes grpo", "recipes: got 'grpo'; allowed: nothing, or show NAME"),
+    ("recipes gpro", "recipes: got 'gpro' (did you mean 'grpo'?); allowed: words that a recipe has, show NAME"),
     ("components credits", "slot: got 'credits' (did you mean 'credit'?)"),
     ("view runs/none", "run: runs/none is not a run's folder"),
     ("same a b", "run: a has no digests; allowed: a run that was trained with digests=true"),

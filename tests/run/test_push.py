@@ -96,6 +96,21 @@ def test_runs_without_the_model_are_refused(run: Path, hub: type[FakeHub]):
     assert not hub.files
 
 
+def test_a_dry_run_shows_what_would_go_and_asks_nothing(
+    run: Path, hub: type[FakeHub], capsys: pytest.CaptureFixture[str]
+):
+    hub.fails = True
+    push_it = ["push", str(run), "me/new", "--dry-run"]
+    assert main(push_it) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in out[:-2]] == ["README.md", "config.json", "model.safetensors"]  # and no .env
+    assert "6 B" in out[-2]  # of two each
+    assert "you alone could read" in out[-2]
+    assert not hub.files
+    assert main([*push_it, "--best"]) == 2
+    assert "no model in best/" in capsys.readouterr().err
+
+
 def test_the_command_prints_the_address_or_why_not(
     run: Path, hub: type[FakeHub], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -55,6 +55,8 @@ def _instead_of_overrides(function: str, value: Any) -> str:
     """Where a value belongs that was passed as the second argument, or the third."""
     if function == "boundary" and (_RUN[0](value) or is_loaded(value)):
         return "; models are one list, lyceum.boundary([BASE, MODEL])"
+    if function == "compare" and isinstance(value, str):
+        return f"; recipes are one list, lyceum.compare([RECIPE, {value[:40]!r}])"
     return "; rows are tasks=ROWS" if are_rows(value) else ""
 
 

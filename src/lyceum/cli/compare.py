@@ -42,6 +42,11 @@ def command(
         recipes, shared, own = split_own(words)
         planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
         out.show(f"{len(planned.recipes)} runs in {planned.folder}", "")
+        if len(planned.labels) == 1:
+            (label,) = planned.labels
+            out.show(
+                f"note: {label} alone, with nothing to compare it with; with another: lyceum compare {label} OTHER", ""
+            )
         options = ["--seeds", str(seeds), *(["--tokens", str(tokens)] if tokens is not None else [])]
         options += [*(["--name", name] if name is not None else []), "--output", output, *paper_folders.options()]
         again = shlex.join(["lyceum", "compare", *words, *options, *(["--json"] if as_json else [])])

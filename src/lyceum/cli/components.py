@@ -14,37 +14,31 @@ def command(
     slot: Annotated[str | None, typer.Argument(help="tasks, reward, rollout, credit, objective, ...")] = None,
     kind: Annotated[str | None, typer.Argument(help="One of the slot's components.")] = None,
     *,
+    find: Annotated[
+        str | None, typer.Option(help="Those with all of these words in their kind, paper, file or what they are.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the components of each slot of a recipe, with their settings.
 
-    For example: lyceum components credit gae
+    For example: lyceum components credit gae; lyceum components --find tree
     """
     with printing(as_json) as out:
         from rich.table import Table
         from rich.text import Text
 
         from lyceum.cli.explain import shown
-        from lyceum.core import own_components
-        from lyceum.core.component import find, kinds
-        from lyceum.core.paper_folders import SLOTS
-        from lyceum.utils.errors import RecipeError, nearest
+        from lyceum.utils.errors import RecipeError
 
-        if slot is not None and slot not in SLOTS:
-            raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
-        if kind is not None and slot is not None and own_components.is_code(kind):
-            with own_components.trusting({kind}):
-                own = find(slot, kind)
-            assert own is not None
-            found = {slot: {kind: own}}
-        else:
-            found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
-        if kind is not None and slot is not None and kind not in found[slot]:
-            raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
+        found = asked_for(slot, kind)
         document = {
             name: {each: described(model) for each, model in of_slot.items() if kind in (None, each)}
             for name, of_slot in found.items()
         }
+        if find is not None:
+            document = {name: kept for name, of_slot in document.items() if (kept := having(find, name, of_slot))}
+            if not document:
+                raise RecipeError(f"--find: got {find!r}; allowed: words that a component has (lyceum components)")
         out.json(document)
         if kind is None or slot is None:
             table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
@@ -73,6 +67,36 @@ def command(
                 cells = (f"  {line['key']}", default, allowed, line["about"])
                 table.add_row(*(Text(cell) for cell in cells))
             out.show(*([table] if component["settings"] else []), "")
+
+
+def asked_for(slot: str | None, kind: str | None) -> dict[str, Any]:
+    """Slot -> its kinds, of the slot that was named or of all."""
+    from lyceum.core import own_components
+    from lyceum.core.component import find, kinds
+    from lyceum.core.paper_folders import SLOTS
+    from lyceum.utils.errors import RecipeError, nearest
+
+    if slot is not None and slot not in SLOTS:
+        raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
+    if kind is not None and slot is not None and own_components.is_code(kind):
+        with own_components.trusting({kind}):
+            own = find(slot, kind)
+        assert own is not None
+        return {slot: {kind: own}}
+    found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
+    if kind is not None and slot is not None and kind not in found[slot]:
+        raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
+    return found
+
+
+def having(text: str, slot: str, components: dict[str, Any]) -> dict[str, Any]:
+    """The components of a slot that have every word of a text."""
+    words = text.casefold().split()
+
+    def searched(kind: str, component: dict[str, Any]) -> str:
+        return " ".join([slot, kind, component["about"], *where(component)]).casefold()
+
+    return {kind: of for kind, of in components.items() if all(word in searched(kind, of) for word in words)}
 
 
 def described(model: Any) -> dict[str, Any]:

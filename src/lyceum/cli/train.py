@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import warnings
@@ -288,10 +289,31 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced
         row("note", f"{100 * share:g} % of the rows are held out, though nothing is evaluated: tasks.heldout_share=0")
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))
-    for note in (scale_note(recipe), *warmup_notes(recipe)):
+    for note in (few_note(evaluated, recipe.evaluate.n), scale_note(recipe), *warmup_notes(recipe)):
         if note:
             row("note", note)
     return [lines, ""]
+
+
+FEW = 30
+"""Held-out tasks below which a plan says how little an accuracy of them says."""
+
+
+def few_note(evaluated: int, wanted: int) -> str:
+    """How far an accuracy may be from the true one by chance, where there are fewer held-out tasks than asked for and
+    few; empty elsewhere.
+
+        1.96 * sqrt(p (1 - p) / n) at p = 1/2: the half width of a 95 % interval over n tasks
+    """
+    from lyceum.utils.numbers import counted
+
+    if not 0 < evaluated < min(FEW, wanted):
+        return ""
+    return (
+        f"an accuracy over {counted(evaluated, 'held-out task')} is known to {98 / math.sqrt(evaluated):.0f} points at "
+        "best: tasks.heldout_share=0.3 (rows are held out by a checksum, which meets the share on average), or "
+        "evaluate.tasks=FILE"
+    )
 
 
 def held_out_share(tasks: TasksSettings) -> float:

@@ -435,12 +435,18 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     return policy
 
 
-def save_policy(policy: Policy, folder: Path) -> None:
+def save_policy(policy: Policy, folder: Path, *, dtype: str | None = None) -> None:
     """A Hugging Face folder that ``from_pretrained`` loads: adapters merged, and kept beside in ``adapter/``.
 
     The previous folder stays until the new one is complete and takes its place.
+
+    Args:
+        dtype: data type of the saved weights; None for their own.
     """
     module = merged(policy.module)
+    if dtype is not None:
+        own = module is policy.module
+        module = (copy.deepcopy(module) if own else module).to(dtype=getattr(torch, dtype))
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
 
 

@@ -6,8 +6,9 @@ writes ``docs/coming-from.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -127,6 +128,13 @@ def answered(key: str, value: Any) -> str | None:
         return exact[0].said()
     families = [name for name in other_names() if name.theirs.endswith(".*") and _is_below(name.theirs[:-1], wanted)]
     return None if names or not families else max(families, key=lambda name: len(name.theirs)).said()
+
+
+def misspelt(key: str, known: Sequence[str]) -> str | None:
+    """The name of another library's that is nearly ``key``, where none of ``known`` is as near; None where none is."""
+    names = {each for name in other_names() for each in name.names if "." not in each}
+    near = get_close_matches(key, sorted(names), n=1, cutoff=0.88)
+    return None if not near or get_close_matches(key, known, n=1, cutoff=0.88) else near[0]
 
 
 SAME_AS_THEIRS = """\

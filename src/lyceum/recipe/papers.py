@@ -287,6 +287,13 @@ def followed_besides(rows: Sequence[Paper]) -> list[Paper]:
     return [paper for name in other_recipes(rows) if (paper := _paper_of(name)).arxiv not in {"", *numbers}]
 
 
+def family_of(recipe: str) -> str | None:
+    """The family of the paper that a recipe follows, by what is said of it beside the list; None where nothing is."""
+    folder = folder_of_recipe(recipe)
+    said = BESIDES[recipe].family if recipe in BESIDES else None if folder is None else row_of(folder).get("family")
+    return None if said is None else str(said)
+
+
 def _paper_of(recipe: str) -> Paper:
     raw = read_merged(recipe)
     title = str(raw["title"])

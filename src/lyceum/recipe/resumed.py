@@ -10,7 +10,7 @@ from lyceum.utils.errors import RecipeError
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
     *("checkpoint_every", "checkpoint_minutes", "max_steps_without_signal", "threads"),
-    *("rollouts_every", "trees_every", "digests", "keep_stages"),
+    *("rollouts_every", "trees_every", "digests", "keep*"),
     *("track*", "trust_code", "model.device"),
 )
 """Keys in which a resumed run's recipe may differ from the original: none of them changes a result, but ``threads`` the

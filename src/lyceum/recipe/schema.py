@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
@@ -50,7 +50,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Sampling
 from lyceum.models.load import ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
-from lyceum.recipe.other_names import answered, known_elsewhere, of_trl, of_verl
+from lyceum.recipe.other_names import answered, known_elsewhere, misspelt, of_trl, of_verl
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.turns import independent
@@ -167,6 +167,16 @@ class Evaluation(Settings):
         return tasks_from_text(value)
 
 
+class KeptModels(Settings):
+    """Models that a run keeps on the way."""
+
+    every: int = Field(ge=1)
+    """Steps of a stage between them; the last step's is the stage's own model."""
+    dtype: Literal["model", "float32", "bfloat16", "float16"] = "model"
+    """Data type in which they are saved; model is that of the trained weights. Half precision takes half the disk of
+    float32, and rounds small updates away: an evaluation of it may differ."""
+
+
 class Recipe(Settings):
     """A run."""
 
@@ -206,6 +216,9 @@ class Recipe(Settings):
     """CPU threads that torch computes with. By default OMP_NUM_THREADS where it is set, else those of the run that is
     resumed, else the cores that this process may use (affinity, the quota of its container). Another number rounds
     differently in the last bits."""
+    keep: KeptModels | None = None
+    """Keep the model of every so many steps in ``kept_models/step-N``, a Hugging Face folder with adapters merged,
+    which ``lyceum eval`` and ``lyceum boundary`` take; none by default. Each takes the disk of a model."""
     keep_stages: bool = True
     """Keep the model that each stage but the last leaves, in ``stages/NAME/model``; the last one's is ``model``."""
     rollouts_every: int = Field(default=10, ge=1)
@@ -498,7 +511,24 @@ def _with_other_names(raw: Mapping[str, Any], line: str) -> str:
         or known_elsewhere(names[-1], whole=False, below=names[0], lacking=lacking)
         or (known_elsewhere(names[-1], whole=False, lacking=lacking) if instead.startswith(";") else None)
     )
+    told = told or (_of_other_kinds(names) if instead.startswith(";") else None)
     return line if told is None else f"{key}{unknown} ({told})"
+
+
+MOST_KINDS = 3
+"""Kinds that are named where a key is one of other components."""
+
+
+def _of_other_kinds(names: Sequence[str]) -> str | None:
+    """Which kinds of a slot have a key that the one that is there has not; None where none has."""
+    if len(names) != 2:
+        return None
+    slot, key = names
+    having = [kind for kind, settings in kinds(slot).items() if key in settings.model_fields]
+    if not having:
+        return None
+    more = f" and {len(having) - MOST_KINDS} more" if len(having) > MOST_KINDS else ""
+    return f"a key of {' and '.join(f'{slot}={kind}' for kind in having[:MOST_KINDS])}{more}"
 
 
 def _unknown(raw: Mapping[str, Any], key: str) -> str:
@@ -513,6 +543,8 @@ def _unknown(raw: Mapping[str, Any], key: str) -> str:
         told = f"a key of a stage, and this recipe has none: extends: RECIPE, or stages: [{{{first}: ...}}]"
     told = told or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
     told = told or known_elsewhere(key, whole=False, lacking=lacking)
+    if told is None and (meant := misspelt(key, known)) is not None:
+        told = f"did you mean {meant!r}? {known_elsewhere(meant, lacking=lacking)}"
     near = f" ({told})" if told else nearest(first, known)
     if not near and having:
         own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))

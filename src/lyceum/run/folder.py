@@ -5,6 +5,7 @@
     runs/NAME/recipe.yaml  summary.json  metrics.jsonl  examples.json  report.html
               rollouts/  checkpoints/  model/  best/  value/  stages/NAME/model/  stages/NAME/value/
               tensorboard/  digests/  trees/  replay/  data/  stages/NAME/data/  tasks/  initial/
+              kept_models/step-N/
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ KEPT = "tasks"
 INITIAL = "initial"
 """Folder with the model that was passed in from Python, as it was before training."""
 
-_OF_STEPS = ("rollouts", "digests", "trees", "replay")
-"""Folders with one file per step, which a resumed run drops after its checkpoint."""
+_OF_STEPS = ("rollouts", "digests", "trees", "replay", "kept_models")
+"""Folders with one file, or a model, per step, which a resumed run drops after its checkpoint."""
 
 MOST_CHECKED_BYTES = 256 << 20
 """Of a resumed run's records so many are read again, the newest: some tenths of a second. All sizes are compared."""
@@ -98,6 +99,7 @@ class Run:
         self.model = path / "model"
         self.best = path / "best"
         self.stages = path / "stages"
+        self.kept_models = path / "kept_models"
         self.models = path / "models"
         self.report = path / "report.html"
         self.resumed = resumed

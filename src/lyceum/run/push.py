@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,29 @@ from lyceum.utils.terminal import quoted
 
 UPLOADED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.py", "README.md")
 """Files of a model's folder, and of ``adapter/`` in it; what else lies there stays."""
+
+PATTERNS = [*UPLOADED, *(f"adapter/{pattern}" for pattern in UPLOADED)]
+
+
+def files_to_upload(path: Path, repo: str, *, which: Literal["model", "best"] = "model") -> list[Path]:
+    """The files of a run's model that :func:`push` would upload, without a word to the hub.
+
+    Raises:
+        RecipeError: no such model, or an impossible name.
+    """
+    if not is_run(path):
+        raise RecipeError(f"run: {path} is not a run's folder; allowed: one that lyceum train wrote")
+    if not read_summary(path).get("finished"):
+        raise RecipeError(f"run: {path} has not finished; allowed: a run that has (lyceum train ... --resume)")
+    if not (path / which / "config.json").is_file():
+        needed = "; a run keeps it with evaluate.save_best=true" if which == "best" else ""
+        raise RecipeError(f"run: {path} has no model in {which}/{needed}")
+    if not _is_name(repo):
+        allowed = "allowed: owner/name of letters, digits, '-', '_' and '.'"
+        raise RecipeError(f"repository: got {quoted(repo)}, which is no name on the hub; {allowed}")
+    files = sorted(file for file in (path / which).rglob("*") if file.is_file())
+    names = ((file, file.relative_to(path / which).as_posix()) for file in files)
+    return [file for file, name in names if any(fnmatchcase(name, pattern) for pattern in PATTERNS)]
 
 
 @quiet()
@@ -29,16 +53,7 @@ def push(path: Path, repo: str, *, which: Literal["model", "best"] = "model", pu
     """
     from huggingface_hub import HfApi, constants
 
-    if not is_run(path):
-        raise RecipeError(f"run: {path} is not a run's folder; allowed: one that lyceum train wrote")
-    if not read_summary(path).get("finished"):
-        raise RecipeError(f"run: {path} has not finished; allowed: a run that has (lyceum train ... --resume)")
-    if not (path / which / "config.json").is_file():
-        needed = "; a run keeps it with evaluate.save_best=true" if which == "best" else ""
-        raise RecipeError(f"run: {path} has no model in {which}/{needed}")
-    if not _is_name(repo):
-        allowed = "allowed: owner/name of letters, digits, '-', '_' and '.'"
-        raise RecipeError(f"repository: got {quoted(repo)}, which is no name on the hub; {allowed}")
+    files_to_upload(path, repo, which=which)
     if constants.HF_HUB_OFFLINE:
         raise RecipeError("repository: HF_HUB_OFFLINE is set; allowed: without it")
     api = HfApi()
@@ -51,11 +66,10 @@ def push(path: Path, repo: str, *, which: Literal["model", "best"] = "model", pu
                 f"or {'without --public' if public else '--public'}"
             )
         made = api.create_repo(repo, private=not public, exist_ok=True)
-        patterns = [*UPLOADED, *(f"adapter/{pattern}" for pattern in UPLOADED)]
         api.upload_folder(
             repo_id=repo,
             folder_path=path / which,
-            allow_patterns=patterns,
+            allow_patterns=PATTERNS,
             commit_message="Trained with lyceum",
         )
     except RecipeError:

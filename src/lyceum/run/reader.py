@@ -29,6 +29,7 @@ FILES = (
         "best.partial",
         "value.partial",
         "stages",
+        "kept_models",
     ),
     *("digests", "trees", "replay", "data", "judgements", "tasks", "initial"),
     *("tensorboard", "wandb", ".wandb-id"),

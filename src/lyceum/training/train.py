@@ -406,6 +406,8 @@ def _to_come(recipe: Recipe, evaluator: Evaluator | None, done: int, last: int) 
     for stage in recipe.stages:
         evaluations += _due(recipe.evaluate.every, first, stage.steps, done, last)
         checkpoints += _due(recipe.checkpoint_every, first, stage.steps, done, last)
+        if recipe.keep is not None:
+            checkpoints += _due(recipe.keep.every, first, stage.steps, done, last)
         first += stage.steps
     completions = 0 if evaluator is None else evaluations * len(evaluator.tasks) * evaluator.samples
     return {"saving": checkpoints, "evaluation": completions}

@@ -328,6 +328,7 @@ class Session:
             head = f"nothing graded in {MAX_NOTHING_GRADED} steps in a row: {cause}"
             raise NothingGraded([head, *untold, to_grade(counts.reasons_ungraded, counts.failures)])
         hopeless = counts.learnt is False and done < last and 0 < limit <= counts.steps_without_signal
+        self.keep_model(done, last)  # before a checkpoint, which a resumed run goes on from
         stop = self.interrupted()
         if stop or hopeless or self.due(done, self.checkpoint_every, last) or self.overdue(done, last):
             self.save(done, state)
@@ -336,6 +337,15 @@ class Session:
         if hopeless:
             head = f"stopped after {counts.steps_without_signal} steps: {counts.why_nothing_learnt[0]}"
             raise NothingLearnt([head, GO_ON])
+
+    def keep_model(self, done: int, last: int) -> None:
+        """Save the policy after ``done`` of the stage's steps, where the run keeps such models and one is due."""
+        kept = None if self.recipe is None else self.recipe.keep
+        if kept is None or not self.due(done, kept.every, last):
+            return
+        folder = self.run.kept_models / f"step-{self.first_step + done}"
+        with self.run.timed("save"), self.progress.apart("saving"):
+            save_policy(self.policy, folder, dtype=None if kept.dtype == "model" else kept.dtype)
 
     def overdue(self, done: int, last: int) -> bool:
         """Whether a checkpoint is due by the time since the last; never after the last step."""
