@@ -361,7 +361,7 @@ class EmbeddedEngine:
         self._settle(*drawn)
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int, **seen: Any) -> Tensor:
-        """Directly from the weights where the architecture is known, else, and for pictures, by the model's own forward."""
+        """Directly from the weights where the architecture is known; else, and for pictures, by the model's own."""
         lean = self._lean
         if lean is None or seen:
             return self.policy.hidden(tokens, position, plan, **seen)

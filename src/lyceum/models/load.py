@@ -58,7 +58,7 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, and sees), a
+    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees), a
     folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of

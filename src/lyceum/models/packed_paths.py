@@ -99,8 +99,8 @@ def trie_logprobs(policy: Policy, trie: PackedPaths, paths: Sequence[Scored]) ->
 
 
 def logprob_of(policy: Policy, before: Float[Tensor, "k width"], token: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no model
-    predicts."""
+    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no
+    model predicts."""
     if policy.sight is None:
         return token_outputs(policy, before, token).logprob
     seen = token >= FIRST

@@ -14,6 +14,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, processor_of
 from lyceum.models.scratch import CHAT_TEMPLATE, EOS, PAD, SPECIAL, character_tokenizer
+from lyceum.utils.library_messages import quiet
 
 SIDE = 48
 """Pixels each way; other pictures are resized."""
@@ -36,7 +37,9 @@ TEMPLATE = CHAT_TEMPLATE.replace(
 def picture_tokenizer(*, context: int = 2048) -> Fast:
     """The character tokenizer with four special tokens more, and how pictures become tokens."""
     tokenizer = character_tokenizer(context=context, chat_template=TEMPLATE, extra_special_tokens=AROUND)
-    image_processor = IMAGE_PROCESSOR_MAPPING[InternVLConfig]["pil"](
+    with quiet():  # it says that torchvision is not there, which is not needed
+        of_pillow = IMAGE_PROCESSOR_MAPPING[InternVLConfig]["pil"]
+    image_processor = of_pillow(
         size={"height": SIDE, "width": SIDE},
         crop_to_patches=False,
         max_patches=1,

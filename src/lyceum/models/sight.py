@@ -75,8 +75,8 @@ class Sight:
         """Whether positions have three rows."""
         self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
         self._grids: dict[tuple[int, ...], Grid] = {}
-        self.encoded = 0
-        """Pictures that went through the vision tower since the model was loaded."""
+        self.encoded = self.trained = 0
+        """Pictures that went through the vision tower: all, and those of the learner's passes since they were counted."""
 
     @classmethod
     def of(cls, causal: transformers.PreTrainedModel, tokenizer: Any) -> Sight | None:
@@ -141,6 +141,7 @@ class Sight:
         for group in _alike([self.pictures.seen(id) for id in new], self._takes):
             found |= zip((seen.picture.id for seen in group), self._encode(group), strict=True)
         if known is None:
+            self.trained += len(ids)
             return [found[id] for id in ids]
         known.update(found)
         return [known[id] for id in ids]
@@ -156,6 +157,14 @@ class Sight:
         flat = _flat(out.pooler_output).split(places)
         levels = [_flat(level).split(places) for level in getattr(out, "deepstack_features", None) or ()]
         return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
+
+    def metrics(self, forest: Forest) -> dict[str, float]:
+        """Pictures of a step's forest, and how often the learner encoded one for it: once for each micro-batch and model
+        that read it."""
+        distinct = torch.unique(forest.token[forest.token >= FIRST] >> PLACE_BITS)
+        found = {"pictures/step": float(len(distinct)), "pictures/encoded_in_training": float(self.trained)}
+        self.trained = 0
+        return found
 
     # Positions -----------------------------------------------------------------------------------------------------
 

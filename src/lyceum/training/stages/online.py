@@ -297,6 +297,8 @@ class OnlineRun:
         session.digest(step, sampled, metrics, forest=forest, credited=credited)
         metrics |= rollout_metrics(sampled, forest, dropped=len(dropped)) | self.sampler.count(sampled)
         metrics |= self.source.metrics()
+        if session.policy.sight is not None:
+            metrics |= session.policy.sight.metrics(forest)
         if unjudged := self.settings.collect.unjudged(dropped):
             metrics["groups_unjudged"] = unjudged
             session.count_unjudged(unjudged, of=len(sampled))
