@@ -493,7 +493,7 @@ def save_module(
         said = full_disk(folder.parent, bytes_of(module)) if code in FULL else os.strerror(code)
         raise OSError(code, said, str(folder)) from error
     finally:
-        module.config._attn_implementation = implementation
+        module.config._attn_implementation = cast(Any, implementation)  # by part, where it has some
 
 
 def bytes_of(module: nn.Module) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jaxtyping import Float, Int
 
@@ -57,7 +58,7 @@ class PackedPaths:
         """Last hidden state of each unique token, of a body whose attention was redirected."""
         plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
         token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
-        seen = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
+        seen: dict[str, Any] = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
         output = body(
             input_ids=token.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
         )

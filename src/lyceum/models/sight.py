@@ -76,7 +76,7 @@ class Sight:
         self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
         self._grids: dict[tuple[int, ...], Grid] = {}
         self.encoded = self.trained = 0
-        """Pictures that went through the vision tower: all, and those of the learner's passes since they were counted."""
+        """Pictures that went through the vision tower: all, and those in the learner since they were counted."""
 
     @classmethod
     def of(cls, causal: transformers.PreTrainedModel, tokenizer: Any) -> Sight | None:
@@ -159,8 +159,7 @@ class Sight:
         return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
 
     def metrics(self, forest: Forest) -> dict[str, float]:
-        """Pictures of a step's forest, and how often the learner encoded one for it: once for each micro-batch and model
-        that read it."""
+        """Pictures of a step's forest, and how often the learner encoded one: once for each micro-batch that has it."""
         distinct = torch.unique(forest.token[forest.token >= FIRST] >> PLACE_BITS)
         found = {"pictures/step": float(len(distinct)), "pictures/encoded_in_training": float(self.trained)}
         self.trained = 0
