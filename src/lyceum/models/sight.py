@@ -58,6 +58,27 @@ def text_model_of(causal: Any) -> nn.Module | None:
     return next((getattr(inner, name) for name in TEXT_MODELS if hasattr(inner, name)), None)
 
 
+def parts_of(causal: Any) -> dict[str, list[nn.Parameter]] | None:
+    """The weights of a model that sees: its vision tower's, the projector's, the text model's; None for any other.
+
+    The projector is what is neither of the two others, and in a tower that merges patches what does so.
+    """
+    text = text_model_of(causal)
+    if text is None:
+        return None
+    inner = getattr(causal, causal.base_model_prefix)
+    towers = [each for each in inner.children() if isinstance(each, transformers.PreTrainedModel) and each is not text]
+    merging = [
+        p for tower in towers for name, each in tower.named_children() if "merger" in name for p in each.parameters()
+    ]
+    of = {id(p): "vision" for tower in towers for p in tower.parameters()} | {id(p): "projector" for p in merging}
+    of |= {id(p): "language" for p in (*text.parameters(), *causal.get_output_embeddings().parameters())}
+    found: dict[str, list[nn.Parameter]] = {"vision": [], "projector": [], "language": []}
+    for weight in causal.parameters():
+        found[of.get(id(weight), "projector")].append(weight)
+    return found
+
+
 class Sight:
     """In the place of a text model's body: token ids, some of them pictures', to hidden states.
 
