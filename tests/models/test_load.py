@@ -1,7 +1,7 @@
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, CLIPVisionConfig, LlamaConfig, LlavaConfig
+from transformers import AutoTokenizer, CLIPVisionConfig, LlamaConfig, LlavaConfig, Qwen2AudioConfig
 
 from lyceum.models.load import ModelSettings, check_model, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
@@ -32,16 +32,25 @@ def test_what_a_chat_template_is_told_stays_with_the_model(tmp_path):
         load_tokenizer(ModelSettings(path="scratch", chat_template_kwargs={"not a name": 1}))
 
 
-def test_a_model_for_pictures_is_refused_by_name_before_it_is_loaded(tmp_path):
+def test_a_model_that_sees_is_refused_without_its_processor_before_it_is_loaded(tmp_path):
     small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     text = LlamaConfig(vocab_size=99, **small)
     seen = CLIPVisionConfig(image_size=8, patch_size=4, **small)
-    config = LlavaConfig(vision_config=seen, text_config=text, architectures=["LlavaForConditionalGeneration"])
-    config.save_pretrained(tmp_path)
-    save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
-    character_tokenizer(context=256).save_pretrained(tmp_path)
-    said = (
-        r"model\.path: .* is a LlavaForConditionalGeneration, a model for pictures or sound, not supported yet; allowed"
-    )
+    saved(tmp_path, LlavaConfig(vision_config=seen, text_config=text))
+    said = r"model\.path: the image processor of .* cannot be loaded.*; save it beside the model"
     with pytest.raises(RecipeError, match=said):
         load_tokenizer(ModelSettings(path=str(tmp_path)))
+
+
+def test_a_model_for_sound_is_refused_by_name_before_it_is_loaded(tmp_path):
+    saved(tmp_path, Qwen2AudioConfig(architectures=["Qwen2AudioForConditionalGeneration"]))
+    said = "is a Qwen2AudioForConditionalGeneration, a model for sound or videos, not supported yet; allowed: a model"
+    with pytest.raises(RecipeError, match=said):
+        load_tokenizer(ModelSettings(path=str(tmp_path)))
+
+
+def saved(folder, config):
+    """A model's folder as far as it is read before the model is loaded."""
+    config.save_pretrained(folder)
+    save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
+    character_tokenizer(context=256).save_pretrained(folder)

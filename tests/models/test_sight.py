@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pydantic import ValidationError
 from tiny_sight import FAMILIES, asked, noise, prompt_of, tiny
 
 from lyceum.core.forest import build_forest
@@ -18,6 +19,8 @@ from lyceum.models.load import ModelSettings, load_policy, save_module, save_pol
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.picture_trial import PictureTrial, model_inputs
 from lyceum.models.policy import Policy
+from lyceum.models.sight import parts_of
+from lyceum.utils.errors import RecipeError
 
 EVERY = pytest.mark.parametrize("name", FAMILIES)
 
@@ -223,3 +226,29 @@ def extend(served, *requests):
         return await asyncio.gather(*(served.extend(request) for request in requests))
 
     return asyncio.run(all_of_them())
+
+
+@EVERY
+def test_every_weight_is_of_one_part(made, name):
+    model, _ = made(name)
+    parts = parts_of(model)
+    assert all(parts.values())
+    assert sorted(id(p) for part in parts.values() for p in part) == sorted(map(id, model.parameters()))
+    names = {id(p): n for n, p in model.named_parameters()}
+    assert all(
+        "language_model" in names[id(p)] or "text_model" in names[id(p)] or "lm_head" in names[id(p)]
+        for p in parts["language"]
+    )
+    assert all("vis" in names[id(p)] for p in parts["vision"])
+
+
+def test_frozen_parts_are_not_trained_and_adapters_are_tried_with_a_picture():
+    policy = load_policy(ModelSettings(path="scratch-pictures", freeze=("vision", "projector")))
+    trained = {name.split(".")[1] for name, p in policy.module.named_parameters() if p.requires_grad}
+    assert trained == {"language_model"}
+    adapted = load_policy(ModelSettings(path="scratch-pictures", lora={"rank": 2}))
+    assert adapted.sight is not None
+    with pytest.raises(RecipeError, match=r"model\.freeze: got .*, but base reads text alone"):
+        load_policy(ModelSettings(path="base", freeze=("vision",)))
+    with pytest.raises(ValidationError, match="all three parts"):
+        ModelSettings(freeze=("vision", "projector", "language"))

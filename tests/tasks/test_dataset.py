@@ -276,7 +276,12 @@ def chat(content: Any, role: Any = "user") -> list[Any]:
         ({"prompt": chat(["x"])}, "columns.prompt", "message 1, whose content is a list with a text,"),
         ({"prompt": chat([{"type": "text"}])}, "columns.prompt", "a list with a part whose text is nothing,"),
         ({"prompt": chat([{"type": "audio"}])}, "columns.prompt", "a list with a part of type 'audio',"),
-        ({"prompt": chat([{"type": "image_url", "url": "x"}])}, "columns.prompt", "images are not supported yet"),
+        (
+            {"prompt": chat([{"type": "image_url", "image_url": {"url": "http://x/a"}}])},
+            "columns.prompt",
+            "an address as",
+        ),
+        ({"prompt": chat([{"type": "image", "image": 7}])}, "columns.prompt", "a number as a picture"),
         ({"prompt": chat("x", role=None)}, "columns.prompt", "message 1, whose role is nothing,"),
         ({"prompt": chat("x", role=1)}, "columns.prompt", "message 1, whose role is a number,"),
         ({"prompt": [{"content": "x"}]}, "columns.prompt", "message 0, whose role is nothing,"),

@@ -111,7 +111,7 @@ def test_prompts_without_answers_are_still_refused_where_nothing_is_to_be_imitat
         ({"messages": [USER]}, "holds a conversation that does not end with an answer of the assistant"),
         ({"messages": [ASSISTANT]}, "holds a conversation that does not end with an answer of the assistant"),
         ({"messages": "2+3="}, "holds a text"),
-        ({"messages": [USER, ASSISTANT], "images": [{"path": "a.png"}]}, "holds pictures in column 'images', which"),
+        ({"messages": [USER, ASSISTANT], "images": ["a.png"]}, "holds pictures in column 'images', which"),
         ({"messages": [USER, ASSISTANT], "videos": ["a.mp4"]}, "holds videos in column 'videos', which are not suppor"),
     ],
 )

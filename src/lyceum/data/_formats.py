@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from lyceum.core.types import Message
-from lyceum.tasks.prompt import answer_of, fault_of, fault_of_images, plain_messages
+from lyceum.tasks.prompt import answer_of, fault_of, fault_of_media, plain_messages
 from lyceum.tasks.rows import kind_of
 
 ALLOWED = (
@@ -48,7 +48,7 @@ def completed(row: Mapping[str, Any]) -> Completed:
         RowError: a column is missing or of another type, the prompts of a pair differ, or its completions do not.
     """
     row = {name: value for name, value in row.items() if value is not None}
-    if (pictures := fault_of_images(row)) is not None:
+    if (pictures := fault_of_media(row, pictures=False)) is not None:
         raise RowError(f"it holds {pictures}; allowed: rows of text, without the column")
     if "chosen" in row or "rejected" in row:
         return _pair(row)

@@ -381,7 +381,7 @@ class EmbeddedEngine:
         return self.policy.head(hidden, None if lean is None else lean.output)
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int, **seen: Any) -> Tensor:
-        """Directly from the weights where the architecture is known, else, and for pictures, by the model's own forward."""
+        """Directly from the weights where the architecture is known; else, and for pictures, by the model's own."""
         lean = self._lean
         if lean is None or seen:
             return self.policy.hidden(tokens, position, plan, **seen)

@@ -22,6 +22,7 @@ from lyceum.models.chat import check_template
 from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, pictures_of
 from lyceum.models.policy import Policy
+from lyceum.models.sight import parts_of
 from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
@@ -58,7 +59,7 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, and sees), a
+    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees), a
     folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
@@ -73,6 +74,9 @@ class ModelSettings(Settings):
     template that the trained model is saved with."""
     lora: LoraSettings | None = None
     """Adapters to train instead of the weights: true, or rank, alpha, target_modules; none by default."""
+    freeze: tuple[Literal["vision", "projector", "language"], ...] = ()
+    """Parts of a model that sees which are not trained: its vision tower, what brings its features to the text model's
+    width, the text model."""
     quantise: Kind | None = None
     """Hold the frozen weights of the linear layers in 4 bits of this kind, beside adapters (``lora``); needs
     bitsandbytes, and makes each step slower. The rounded model is what is sampled and trained, and the saved one holds
@@ -107,6 +111,16 @@ class ModelSettings(Settings):
     def _lora_on_or_off(cls, value: Any) -> Any:
         """``lora=true`` is its defaults."""
         return ({} if value else None) if isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> ModelSettings:
+        if len(set(self.freeze)) == 3 or (self.freeze and self.lora is not None):
+            which = "all three parts" if self.lora is None else f"freeze={list(self.freeze)} beside lora"
+            raise ValueError(
+                f"got {which}; allowed: one or two of vision, projector, language, without lora, whose target_modules "
+                "say what has adapters"
+            )
+        return self
 
     @model_validator(mode="after")
     def _rounded_weights_are_not_trained(self) -> ModelSettings:
@@ -423,6 +437,8 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             f"model.dtype: the logits of {settings.path} hold NaN or infinity in {settings.dtype}; allowed: a dtype of "
             "wider range (bfloat16, float32), or a model that works"
         )
+    if settings.freeze:
+        _freeze(module, settings)
     targets = "allowed for target_modules: all-linear, or names of the model's linear layers, such as q_proj"
     with user_file("model.lora", f"{settings.path} cannot be given adapters", targets):
         trained = _with_adapters(module, settings)
@@ -498,7 +514,7 @@ def save_module(
         said = full_disk(folder.parent, bytes_of(module)) if code in FULL else os.strerror(code)
         raise OSError(code, said, str(folder)) from error
     finally:
-        module.config._attn_implementation = implementation
+        module.config._attn_implementation = cast(Any, implementation)  # by part, where it has some
 
 
 def bytes_of(module: nn.Module) -> int:
@@ -536,6 +552,19 @@ def _unpacked() -> dict[str, Any]:
     """Requests plain weights, which can be trained, where transformers would keep a GGUF file's blocks packed."""
     config = getattr(transformers, "GgufConfig", None)
     return {} if config is None else {"quantization_config": config(dequantize=True)}
+
+
+def _freeze(module: transformers.PreTrainedModel, settings: ModelSettings) -> None:
+    """Raise RecipeError for a model without such parts."""
+    parts = parts_of(module)
+    if parts is None:
+        raise RecipeError(
+            f"model.freeze: got {list(settings.freeze)}, but {settings.path} reads text alone; allowed: none, or a "
+            "model that sees"
+        )
+    for part in settings.freeze:
+        for weight in parts[part]:
+            weight.requires_grad_(False)
 
 
 def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings) -> Any:

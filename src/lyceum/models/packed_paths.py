@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jaxtyping import Float, Int
 
@@ -57,7 +58,7 @@ class PackedPaths:
         """Last hidden state of each unique token."""
         plan = TreePlan([torch.tensor(row) for row in self.rows], self.shared).to(device)
         token, position = torch.tensor(self.token, device=device), torch.tensor(self.position, device=device)
-        seen = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
+        seen: dict[str, Any] = {"shift": self._shift(body, device)} if isinstance(body, Sight) else {}
         return packed_hidden(body, token, position, plan, **seen)
 
     def _shift(self, sight: Sight, device: torch.device) -> Int[Tensor, " T"]:
@@ -96,8 +97,8 @@ def trie_logprobs(policy: Policy, trie: PackedPaths, paths: Sequence[Scored]) ->
 
 
 def logprob_of(policy: Policy, before: Float[Tensor, "k width"], token: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no model
-    predicts."""
+    """Log-probability (nats, temperature 1) of each token from the hidden state before it; 0 of a picture's, which no
+    model predicts."""
     if policy.sight is None:
         return token_outputs(policy, before, token).logprob
     seen = token >= FIRST

@@ -75,6 +75,7 @@ class PictureTrial:
             )
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise NotImplementedError(f"{what} cannot be called over token trees with pictures: {error}") from error
+        sight.encoded = sight.trained = 0
         got = policy.head(hidden)[torch.stack(paths).to(policy.device)]
         difference = float((got - self.alone).norm() / self.alone.norm())
         if not difference <= TOLERANCE[policy.causal.dtype]:

@@ -92,7 +92,7 @@ class Policy:
         """Last hidden state of each packed token; ``head`` makes logits of it.
 
         Args:
-            seen: of a model that takes pictures, what its :class:`~lyceum.models.sight.Sight` is told beside the tokens.
+            seen: what the :class:`~lyceum.models.sight.Sight` of a model that sees is told beside the tokens.
         """
         return packed_hidden(self.backbone, tokens, position, plan, **seen)
 

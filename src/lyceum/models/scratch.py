@@ -31,8 +31,12 @@ CHAT_TEMPLATE = (
 
 def character_tokenizer(*, context: int = 2048, **more: Any) -> PreTrainedTokenizerFast:
     """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Adds no
-    beginning-of-sequence token; the end of sequence is added only by the chat template. ``more`` are further arguments of
-    transformers' class."""
+    beginning-of-sequence token; the end of sequence is added only by the chat template.
+
+    Args:
+        context: maximum sequence length, in tokens.
+        more: further arguments of transformers' class, in the place of those here.
+    """
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

@@ -6,6 +6,8 @@ trains it from nothing in minutes.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from transformers import GenerationConfig, InternVLConfig, InternVLForConditionalGeneration, Qwen2Config
 from transformers import PreTrainedTokenizerFast as Fast
@@ -14,6 +16,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, processor_of
 from lyceum.models.scratch import CHAT_TEMPLATE, EOS, PAD, SPECIAL, character_tokenizer
+from lyceum.utils.library_messages import quiet
 
 SIDE = 48
 """Pixels each way; other pictures are resized."""
@@ -36,7 +39,9 @@ TEMPLATE = CHAT_TEMPLATE.replace(
 def picture_tokenizer(*, context: int = 2048) -> Fast:
     """The character tokenizer with four special tokens more, and how pictures become tokens."""
     tokenizer = character_tokenizer(context=context, chat_template=TEMPLATE, extra_special_tokens=AROUND)
-    image_processor = IMAGE_PROCESSOR_MAPPING[InternVLConfig]["pil"](
+    with quiet():  # it says that torchvision is not there, which is not needed
+        of_pillow = cast(Any, IMAGE_PROCESSOR_MAPPING)[InternVLConfig]["pil"]
+    image_processor = of_pillow(
         size={"height": SIDE, "width": SIDE},
         crop_to_patches=False,
         max_patches=1,
@@ -100,7 +105,7 @@ def build_scratch_pictures(
     config = InternVLConfig(
         text_config=text,
         vision_config=vision,
-        image_token_id=tokenizer.convert_tokens_to_ids(PLACEHOLDER),
+        image_token_id=cast(int, tokenizer.convert_tokens_to_ids(PLACEHOLDER)),
         image_seq_length=PLACES,
         tie_word_embeddings=True,
         dtype=torch.float32,

@@ -58,6 +58,27 @@ def text_model_of(causal: Any) -> nn.Module | None:
     return next((getattr(inner, name) for name in TEXT_MODELS if hasattr(inner, name)), None)
 
 
+def parts_of(causal: Any) -> dict[str, list[nn.Parameter]] | None:
+    """The weights of a model that sees: its vision tower's, the projector's, the text model's; None for any other.
+
+    The projector is what is neither of the two others, and in a tower that merges patches what does so.
+    """
+    text = text_model_of(causal)
+    if text is None:
+        return None
+    inner = getattr(causal, causal.base_model_prefix)
+    towers = [each for each in inner.children() if isinstance(each, transformers.PreTrainedModel) and each is not text]
+    merging = [
+        p for tower in towers for name, each in tower.named_children() if "merger" in name for p in each.parameters()
+    ]
+    of = {id(p): "vision" for tower in towers for p in tower.parameters()} | {id(p): "projector" for p in merging}
+    of |= {id(p): "language" for p in (*text.parameters(), *causal.get_output_embeddings().parameters())}
+    found: dict[str, list[nn.Parameter]] = {"vision": [], "projector": [], "language": []}
+    for weight in causal.parameters():
+        found[of.get(id(weight), "projector")].append(weight)
+    return found
+
+
 class Sight:
     """In the place of a text model's body: token ids, some of them pictures', to hidden states.
 
@@ -76,8 +97,8 @@ class Sight:
         """Whether positions have three rows."""
         self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
         self._grids: dict[tuple[int, ...], Grid] = {}
-        self.encoded = 0
-        """Pictures that went through the vision tower since the model was loaded."""
+        self.encoded = self.trained = 0
+        """Pictures that went through the vision tower: all, and those in the learner since they were counted."""
 
     @classmethod
     def of(cls, causal: transformers.PreTrainedModel, tokenizer: Any) -> Sight | None:
@@ -142,6 +163,7 @@ class Sight:
         for group in _alike([self.pictures.seen(id) for id in new], self._takes):
             found |= zip((seen.picture.id for seen in group), self._encode(group), strict=True)
         if known is None:
+            self.trained += len(ids)
             return [found[id] for id in ids]
         known.update(found)
         return [known[id] for id in ids]
@@ -157,6 +179,13 @@ class Sight:
         flat = _flat(out.pooler_output).split(places)
         levels = [_flat(level).split(places) for level in getattr(out, "deepstack_features", None) or ()]
         return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
+
+    def metrics(self, forest: Forest) -> dict[str, float]:
+        """Pictures of a step's forest, and how often the learner encoded one: once for each micro-batch that has it."""
+        distinct = torch.unique(forest.token[forest.token >= FIRST] >> PLACE_BITS)
+        found = {"pictures/step": float(len(distinct)), "pictures/encoded_in_training": float(self.trained)}
+        self.trained = 0
+        return found
 
     # Positions -----------------------------------------------------------------------------------------------------
 

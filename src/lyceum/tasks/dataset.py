@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
@@ -41,11 +43,13 @@ from lyceum.tasks.prompt import (
     answer_of,
     before_answer,
     fault_of,
-    fault_of_images,
+    fault_of_media,
     fields_of,
     fill,
     plain_messages,
 )
+from lyceum.tasks.row_pictures import COLUMNS as PICTURES
+from lyceum.tasks.row_pictures import is_picture, shows_pictures, sources_of, with_pictures
 from lyceum.tasks.rows import (
     DatasetRows,
     UnreadableRow,
@@ -101,6 +105,10 @@ class Columns(Settings):
     column ``demonstration`` or ``completion``, or the answer at the end of ``messages``."""
     rubric: str | None = None
     """A list of criteria of a good answer, {criterion, points} with ``contains`` or ``ends``."""
+    images: str | None = None
+    """The row's pictures, one or a list: paths (from the file's folder), ``data:`` URIs, or bytes as the hub's tables
+    have them; nothing is fetched. They stand where a message's parts of type ``image`` name none, or a text has
+    ``<image>``, else before the question. Null takes the column ``images`` or ``image`` of the first row."""
     options: str | None = None
     """The options of a multiple-choice problem, a list of texts or numbers in the order of their letters. The template
     has them at {options}, one per line: ``A) Paris``."""
@@ -248,7 +256,7 @@ class DatasetSource(Source):
 
     def _task(self, number: int) -> Task:
         row, columns = self.rows[number], self.columns
-        further = {name: value for name, value in row.items() if name != columns.prompt}
+        further = {name: value for name, value in row.items() if name not in (columns.prompt, columns.images)}
         for name in ("level", "hints", "rubric"):
             column = getattr(columns, name)
             if column is not None:
@@ -260,7 +268,7 @@ class DatasetSource(Source):
         if columns.options is not None:
             further["options"] = list(map(str, cell_of(row, columns.options)))
         id = str(number) if columns.id is None else str(cell_of(row, columns.id))
-        messages = _messages(self.settings, columns, row)
+        messages = _messages(self.settings, columns, row, folder=self.reading.folder)
         if number in self.starts:
             messages = _cut(messages, self.starts[number])
         answer = _answer(self.settings, columns, row)
@@ -280,7 +288,8 @@ class DatasetSource(Source):
     def reordered(self, task: Task, order: Sequence[int]) -> tuple[Message, ...] | None:
         if self.columns.options is None:
             return None
-        return _messages(self.settings, self.columns, self.rows[self._number(task)], order)
+        row = self.rows[self._number(task)]
+        return _messages(self.settings, self.columns, row, order, folder=self.reading.folder)
 
     def grader(self) -> Grader:
         if self.columns.answer is None:
@@ -395,6 +404,7 @@ class _Read:
         problem: a hash of what it asks.
         length: characters of its prompt.
         left_out: rows that cannot be used.
+        folder: in which relative paths of pictures are looked for.
     """
 
     name: str
@@ -405,6 +415,7 @@ class _Read:
     problem: UInt[np.ndarray, " row"]
     length: Int[np.ndarray, " row"]
     left_out: LeftOut
+    folder: Path
 
 
 _READ: WeakValueDictionary[str, _Read] = WeakValueDictionary()
@@ -429,13 +440,13 @@ def _read(settings: Dataset, key: Literal["path", "heldout_path"]) -> _Read:
     found = None if place.is_dir() else _READ.get(known)
     if found is None:
         rows = read_rows(path, subset=settings.subset, split=split, key=f"tasks.{key}")
-        found = _pass(settings, rows, place.name)
+        found = _pass(settings, rows, place.name, place if place.is_dir() else place.absolute().parent)
         if not place.is_dir():
             _READ[known] = found
     return found
 
 
-def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
+def _pass(settings: Dataset, rows: DatasetRows, name: str, folder: Path) -> _Read:
     """Check every cell that will be used, of each row that ``where`` keeps."""
     columns: Columns | None = None
     checks: Sequence[_Check] = ()
@@ -456,6 +467,7 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
             chosen += 1
             _check_row(checks, rows, index, row)
             _check_mark(settings, columns, rows, index, row)
+            _check_pictures(settings, columns, rows, index, row)
         except RecipeError as error:
             if settings.bad_rows == "refuse":
                 if not number:  # more likely a wrong setting than a bad row
@@ -464,6 +476,8 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
             left_out += LeftOut(1, 0, (_without_key(error),) if len(left_out.named) < LeftOut.NAMED else ())
             continue
         cells = [cell_of(row, column) for column in shown]
+        if columns.images is not None:
+            cells += sources_of(row.get(columns.images), folder)
         number.append(index)
         # Of what the prompt is made of, without the template's words around it.
         part.append(part_of(repr(cells)))
@@ -484,6 +498,7 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str) -> _Read:
         np.frombuffer(problem, np.uint64),
         np.frombuffer(length, np.int64),
         left_out,
+        folder,
     )
 
 
@@ -501,6 +516,8 @@ def _named(columns: Columns, row: Row) -> Columns:
     found: dict[str, str | None] = {}
     if columns.prompt == "prompt" and "prompt" not in row:
         found["prompt"] = next((name for name in QUESTIONS if name in row), columns.prompt)
+    if columns.images is None:
+        found["images"] = next((name for name in PICTURES if name in row), None)
     if columns.demonstration is None and "demonstration" not in row:
         answered = found.get("prompt") == "messages" and _fault_of_conversation(row["messages"]) is None
         found["demonstration"] = "completion" if "completion" in row else "messages" if answered else None
@@ -523,10 +540,12 @@ def _has(row: Row, column: str) -> bool:
 def _asked(columns: Columns, shown: Sequence[str], cells: Sequence[Any]) -> str:
     """What a problem asks, the same text whether a file has texts or chat messages, with or without a template."""
     asked: list[str] = []
-    for column, cell in zip(shown, cells, strict=True):
+    for column, cell in itertools.zip_longest(shown, cells):  # pictures come last, under no column that is shown
         if column == columns.prompt and isinstance(cell, list):
             messages = before_answer(cell) if column == "messages" else cell
             asked += [text_of(message["content"]) for message in messages if message["role"] != "system"]
+            if shows_pictures(messages):
+                asked += [repr(part) for message in messages for part in message["content"] if is_picture(part)]
         else:
             asked.append(str(cell))
     return "\n".join(asked).strip()
@@ -646,9 +665,9 @@ def _check_row(checks: Sequence[_Check], rows: DatasetRows, index: int, row: Row
                 f"tasks.{check.key}: {rows.where(index)} holds {fault} in column {check.column!r}; allowed: "
                 f"{check.allowed}"
             )
-    if (pictures := fault_of_images(row)) is not None:
+    if (other := fault_of_media(row, pictures=True)) is not None:
         allowed = "rows without the column, or tasks.bad_rows=drop"
-        raise RecipeError(f"tasks.path: {rows.where(index)} holds {pictures}; allowed: {allowed}")
+        raise RecipeError(f"tasks.path: {rows.where(index)} holds {other}; allowed: {allowed}")
 
 
 _OTHERS = {
@@ -707,11 +726,14 @@ def _shown(settings: Dataset, columns: Columns) -> list[str]:
     ]
 
 
-def _messages(settings: Dataset, columns: Columns, row: Row, order: Sequence[int] | None = None) -> tuple[Message, ...]:
+def _messages(
+    settings: Dataset, columns: Columns, row: Row, order: Sequence[int] | None = None, *, folder: Path | None = None
+) -> tuple[Message, ...]:
     """The prompt of a row.
 
     Args:
         order: of the options, by their numbers; None for the row's own.
+        folder: in which paths of pictures are looked for.
     """
     if columns.options is not None:
         options = cell_of(row, columns.options)
@@ -724,14 +746,40 @@ def _messages(settings: Dataset, columns: Columns, row: Row, order: Sequence[int
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else plain_messages(prompt)
     if settings.system is not None and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": settings.system})
+    pictures = [] if columns.images is None else sources_of(row.get(columns.images), folder or Path())
+    if pictures or shows_pictures(messages):
+        return with_pictures(messages, pictures, folder or Path())
     return tuple(messages)
+
+
+def _check_pictures(settings: Dataset, columns: Columns, rows: DatasetRows, index: int, row: Row) -> None:
+    """Raise RecipeError for pictures that are none, that have no place in the prompt, or in a column not read."""
+    if columns.images is None and (unread := next((name for name in PICTURES if row.get(name)), None)) is not None:
+        raise RecipeError(
+            f"tasks.columns.images: {rows.where(index)} holds pictures in column {unread!r}, which the first row lacks"
+            f"; allowed: tasks.columns.images={unread}, or rows without the column"
+        )
+    prompt = "" if settings.template is not None else cell_of(row, columns.prompt)
+    if columns.images is None and (isinstance(prompt, str) or not shows_pictures(prompt)):
+        return
+    try:
+        _messages(settings, columns, row)
+    except RecipeError as error:
+        raise RecipeError(
+            f"tasks.columns.images: {rows.where(index)} holds {error}; allowed: paths, data: URIs or bytes, as many as "
+            "the prompt has places for them, or no places"
+        ) from None
 
 
 def _cut(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
     """A prompt whose longest message, the last of equals, begins at one of its characters."""
     texts = [text_of(message["content"]) for message in messages]
     longest = max(range(len(texts)), key=lambda number: (len(texts[number]), number))
-    shorter = {**messages[longest], "content": texts[longest][start:]}
+    content: Any = texts[longest][start:]
+    if shows_pictures(messages[longest : longest + 1]):
+        shown = [part for part in messages[longest]["content"] if is_picture(part)]
+        content = [*shown, {"type": "text", "text": content}]
+    shorter = {**messages[longest], "content": content}
     return (*messages[:longest], shorter, *messages[longest + 1 :])
 
 

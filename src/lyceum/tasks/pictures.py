@@ -57,8 +57,8 @@ class Pictures(TasksSettings):
 
     kind: Literal["pictures"] = "pictures"
     asks: tuple[Ask, ...] = ("count", "colour", "compare", "where", "chart", "path", "sum")
-    """What is asked; tasks cycle through it: how many shapes, how many of a colour, which of two colours has more, where
-    the red one is, a bar chart, where arrows lead, a sum of digits."""
+    """What is asked, in turn: how many shapes; how many of a colour; which of two has more; where the red one is; a bar
+    chart; where arrows lead; a sum of digits."""
     levels: tuple[int, ...] = (1, 2, 3)
     """More shapes (3 for each level), bars, arrows or digits; tasks cycle through them."""
     questions: Literal["short", "sentence"] = "short"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lyceum.core.types import Hint, Message, Task
+from lyceum.tasks.row_pictures import COLUMNS, fault_of_pictures, is_picture, named_in
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
@@ -68,8 +69,10 @@ def _fault_of_content(content: Any) -> str | None:
         return kind_of(content)
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if isinstance(kind, str) and "image" in kind:
-            return "an image (images are not supported yet)"
+        if is_picture(part):
+            if (named := named_in(part)) is not None and (fault := fault_of_pictures(named)) is not None:
+                return fault
+            continue
         if kind != "text":
             return f"a list with {kind_of(part)}" if kind is None else f"a list with a part of type {quoted(kind)}"
         if not isinstance(part.get("text"), str):
@@ -77,17 +80,23 @@ def _fault_of_content(content: Any) -> str | None:
     return None
 
 
-NOT_TEXT = {"images": "pictures", "image": "pictures", "videos": "videos", "video": "videos"}
-NOT_TEXT |= {"audios": "sound", "audio": "sound"}
-"""Columns of other things than text, as datasets for models that read these name them."""
+NOT_TEXT = {"videos": "videos", "video": "videos", "audios": "sound", "audio": "sound"}
+"""Columns of other things than text and pictures, as datasets for models that read these name them."""
 
 
-def fault_of_images(row: Mapping[str, Any]) -> str | None:
-    """Why a row's pictures, or sound, keep it from being used, to follow ``it holds``; None where it has none."""
-    column = next((column for column in NOT_TEXT if row.get(column)), None)
+def fault_of_media(row: Mapping[str, Any], *, pictures: bool) -> str | None:
+    """Why a row's videos or sound keep it from being used, to follow ``it holds``; None where it has none.
+
+    Args:
+        pictures: whether rows may have these.
+    """
+    columns = NOT_TEXT if pictures else NOT_TEXT | dict.fromkeys(COLUMNS, "pictures")
+    column = next((column for column in columns if row.get(column)), None)
     if column is None:
         return None
-    return f"{NOT_TEXT[column]} in column {column!r}, which are not supported yet: models here read text alone"
+    return (
+        f"{columns[column]} in column {column!r}, which are not supported {'yet' if pictures else 'in such files yet'}"
+    )
 
 
 def answer_of(value: Any) -> str | None:

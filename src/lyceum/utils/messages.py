@@ -9,6 +9,9 @@ from typing import Any
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
+PICTURES = ("image", "image_url")
+"""Types of parts that are pictures; the second is OpenAI's, which datasets may have."""
+
 
 def text_parts(content: Any) -> list[str]:
     """The texts of a message's content, one for each part of text.
@@ -18,7 +21,7 @@ def text_parts(content: Any) -> list[str]:
     """
     if isinstance(content, str):
         return [content]
-    return [_text(part) for part in content if not (isinstance(part, Mapping) and part.get("type") == "image")]
+    return [_text(part) for part in content if not (isinstance(part, Mapping) and part.get("type") in PICTURES)]
 
 
 def text_of(content: Any) -> str:
@@ -36,6 +39,6 @@ def _text(part: Any) -> str:
     if not isinstance(text, str):
         raise RecipeError(
             f"a chat message's content has the part {quoted(part)}; allowed: {{type: text, text: ...}}, "
-            "{{type: image, image: ...}}"
+            "{type: image, image: ...}"
         )
     return text

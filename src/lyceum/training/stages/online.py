@@ -298,6 +298,8 @@ class OnlineRun:
         metrics |= rollout_metrics(sampled, forest, dropped=len(dropped)) | self.sampler.count(sampled)
         metrics |= staleness([group for group in groups if not group.dropped], forest, step - 1)
         metrics |= self.source.metrics()
+        if session.policy.sight is not None:
+            metrics |= session.policy.sight.metrics(forest)
         if unjudged := self.settings.collect.unjudged(dropped):
             metrics["groups_unjudged"] = unjudged
             session.count_unjudged(unjudged, of=len(sampled))

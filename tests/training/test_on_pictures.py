@@ -1,0 +1,77 @@
+"""Runs on pictures: resumed to the bit, both layouts alike, each picture encoded once, and what is refused."""
+
+import pytest
+import tiny_rewards  # noqa: F401, its kind is asked for below
+from tiny_sight import noise
+
+from lyceum.core.types import Task
+from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.models.load import ModelSettings, load_tokenizer
+from lyceum.models.prompts import TokenizerReader
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.digests import first_difference, read_digests
+from lyceum.run.reader import read_run_folder
+from lyceum.training.train import check, train
+from lyceum.utils.errors import Interrupted, RecipeError
+
+SMALL = [
+    *("model=scratch-pictures", "evaluate.n=0", "track=[]", "tasks_per_step=3", "rollout.samples=3", "digests=true"),
+    *("rollout.sampling.max_completion_tokens=6", "reward=test-letters", "steps=3", "checkpoint_every=1"),
+    "tasks={kind: pictures, asks: [count], levels: [1]}",
+]
+
+
+def recipe(folder, name, *keys):
+    return load_recipe("grpo", [*SMALL, f"output={folder}", f"name={name}", *keys])
+
+
+def test_a_run_on_pictures_resumes_to_the_bit_and_encodes_each_picture_once(tmp_path, monkeypatch):
+    encoded = []
+    load = EmbeddedEngine.load
+
+    async def loading(self, weights, version):
+        encoded.append(len(self._features))
+        await load(self, weights, version)
+
+    monkeypatch.setattr(EmbeddedEngine, "load", loading)
+    whole = train(recipe(tmp_path, "whole"))
+    assert encoded == [3, 3, 3]  # of three prompts with three samples each
+    for metrics in read_run_folder(whole).metrics:
+        assert metrics["pictures/step"] == 3
+        assert metrics["pictures/encoded_in_training"] == 3
+        assert metrics["grad_norm"] > 0
+    with pytest.raises(Interrupted):
+        train(recipe(tmp_path, "stopped"), interrupted=iter([False, True]).__next__)
+    stopped = train(recipe(tmp_path, "stopped"), resume=True)
+    assert first_difference(read_digests(whole), read_digests(stopped)) is None
+    assert (whole / "model" / "preprocessor_config.json").is_file()
+    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, stopped)]
+    assert weights[0] == weights[1]
+
+
+def test_a_picture_for_a_model_of_text_alone_is_refused_before_it_is_loaded(tmp_path):
+    with pytest.raises(RecipeError) as error:
+        check(recipe(tmp_path, "text", "model=base"))
+    said = "\n".join(error.value.lines)
+    assert "a message holds a picture, and the model reads text alone; allowed: a model that sees" in said
+
+
+def test_more_image_tokens_than_context_and_too_many_pictures_are_refused(tmp_path):
+
+    reader = TokenizerReader("tasks", load_tokenizer(ModelSettings(path="scratch-pictures")), 64)
+    parts = [{"type": "image", "image": noise(seed)} for seed in range(4)]
+    reader.check(Task("t", ({"role": "user", "content": parts[:2]},)))
+    with pytest.raises(RecipeError, match=r"the prompt of task 't' has 72 tokens, the model's context 64"):
+        reader.check(Task("t", ({"role": "user", "content": parts},)))
+    with pytest.raises(RecipeError, match="a prompt has 1000 pictures; allowed: at most 256"):
+        reader.check(Task("t", ({"role": "user", "content": parts[:1] * 1000},)))
+
+
+def test_an_unreadable_picture_is_named_with_its_task(tmp_path):
+
+    reader = TokenizerReader("tasks", load_tokenizer(ModelSettings(path="scratch-pictures")), 64)
+    content = [{"type": "image", "image": str(tmp_path / "no.png")}]
+    with pytest.raises(RecipeError) as error:
+        reader.check(Task("t7", ({"role": "user", "content": content},)))
+    assert "task 't7'" in error.value.lines[0]
+    assert "no such file" in error.value.lines[1]
