@@ -87,8 +87,8 @@ class Agent(RolloutSettings):
     kind: Literal["agent"] = "agent"
     function: str | None = None
     """``path/to/file.py:name`` or ``package.module:name``. In Python also the function itself."""
-    program: tuple[str, ...] = ()
-    """Command line, as a list or a text, in the place of a function."""
+    program: str | tuple[str, ...] = ()
+    """Command line, a text or its words, in the place of a function."""
     samples: int = Field(default=8, ge=1)
     """Episodes per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
@@ -112,13 +112,14 @@ class Agent(RolloutSettings):
     def _function_itself(cls, given: Any) -> Any:
         return registered_agent(given) if callable(given) else given
 
-    @field_validator("program", mode="before")
+    @field_validator("program")
     @classmethod
-    def _words(cls, given: Any) -> Any:
+    def _can_be_split(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
         try:
-            return tuple(shlex.split(given)) if isinstance(given, str) else given
+            shlex.split(given) if isinstance(given, str) else given
         except ValueError as error:
             raise ValueError(f"got {quoted(given)}: {error}; allowed: a command line") from None
+        return given
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Agent:
@@ -139,7 +140,9 @@ class Agent(RolloutSettings):
         return self
 
     def code(self) -> tuple[str, ...]:
-        return self.program if self.function is None else (self.function,)
+        if self.function is not None:
+            return (self.function,)
+        return (self.program,) if isinstance(self.program, str) else self.program
 
     def check(self, stage: Composition) -> list[str]:
         if not stage.guidance:
@@ -243,7 +246,8 @@ class Agent(RolloutSettings):
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
-        command = [word.replace("{prompt}", given["prompt"]) for word in self.program]
+        words = shlex.split(self.program) if isinstance(self.program, str) else self.program
+        command = [word.replace("{prompt}", given["prompt"]) for word in words]
         told = {name: given[name] for name in ("id", "messages", "prompt", "answer", "columns")}
         printed = await run_program(command, to_json(told, other=str).encode(), environment)
         return _printed(printed)

@@ -222,6 +222,10 @@ class ServedEpisode:
         stops = tuple(dict.fromkeys((*self._sampling.stop, *asked.stops)))
         sampling = self._sampling.model_copy(update={"max_completion_tokens": max(1, most), "stop": stops})
         drawn = await self._waiting(self._draw(node, asked, sampling))
+        if self._clock is None:  # the agent has ended, and did not wait for it
+            for leaf in drawn:
+                leaf.detach()
+            raise Refused(401, "the episode ended before its reply", "invalid_api_key")
         self._left -= sum(len(leaf.tokens) for leaf in drawn)
         choices: list[dict[str, Any]] = []
         replies: list[Reply] = []
