@@ -29,9 +29,9 @@ from lyceum.runtime._chat import (
     events_of,
     logprobs_of,
     message_of,
+    read_reply,
     read_request,
     refused_by_template,
-    spoken,
 )
 from lyceum.runtime._http import HOST, HttpReply, HttpRequest, HttpServer
 from lyceum.runtime.conversations import Conversations, Reply
@@ -230,7 +230,7 @@ class ServedEpisode:
         choices: list[dict[str, Any]] = []
         replies: list[Reply] = []
         for i, leaf in enumerate(drawn):
-            message = message_of(spoken(leaf.text, stops=stops, calls=asked.calls), leaf)
+            message = message_of(read_reply(leaf.text, stops=stops, calls=asked.calls), leaf)
             replies.append(self._conversations.add(place, messages, tools, message, leaf))
             logprobs = logprobs_of(leaf, asked.top_logprobs or 0, self._token) if asked.logprobs else None
             choices.append(choice_of(i, message, leaf, logprobs))
