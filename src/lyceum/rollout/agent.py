@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,7 +32,6 @@ from lyceum.core.types import (
 from lyceum.core.user_files import describe
 from lyceum.reward.function import reply
 from lyceum.reward.function_registry import registered_agent, shown
-from lyceum.reward.pool import WorkerError
 from lyceum.reward.user_code import (
     UserFunction,
     accepted,
@@ -44,7 +44,7 @@ from lyceum.rollout._growth import affordable
 from lyceum.rollout._program import ProgramError, in_thread, run_program
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentError, read_json
-from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import prompt_text, text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
@@ -209,10 +209,11 @@ class Agent(RolloutSettings):
                     asked = self._program(context, served) if found is None else _call(found, context, served, number)
                     result = await asked
         except Exception as error:
-            if isinstance(error, (RunError, RecipeError)) and not isinstance(error, (WorkerError, ProgramError)):
+            if served is None:
                 raise
             failure = self._failure(error, served)
-        assert served is not None
+        if served.error is not None:  # the run's own, whatever the agent made of it
+            raise served.error
         ended = _ended(context, served, number)
         leaf, late = ended.leaf, served.late
         if failure is None:
@@ -222,14 +223,13 @@ class Agent(RolloutSettings):
                 failure = Grade.ungraded(f"agent: {describe(error)}")
         leaf.stats |= {FAILED: int(failure is not None and not late and not served.cut), LATE: int(late)}
         if leaf.stats[SILENT]:
-            why = "it ended without asking the model" if failure is None else failure.reason
-            leaf.grade = Grade.ungraded(f"{why}", None if failure is None else failure.details)
+            leaf.grade = failure or Grade.ungraded("agent: it ended without asking the model")
         elif failure is not None and (self.failed_reward is not None or late or not served.cut):
             leaf.grade = failure if self.failed_reward is None else Grade(self.failed_reward, reason=failure.reason)
         return ended
 
-    def _failure(self, error: Exception, served: Served | None) -> Grade:
-        if served is not None and served.late:
+    def _failure(self, error: Exception, served: Served) -> Grade:
+        if served.late:
             return Grade.ungraded(
                 f"agent: no result within {self.timeout_seconds:g} seconds of its own (timeout_seconds)"
             )
@@ -349,6 +349,8 @@ def _with_result(ended: Ended, result: Any) -> Ended:
     """
     if isinstance(result, list | tuple) and result:
         result = result[-1]
+    if callable(dump := getattr(result, "model_dump", None)):  # a message of OpenAI's client
+        result = dump()
     if isinstance(result, Mapping) and "reward" not in result and "content" in result:
         result = text_of(result["content"] or "")
     if result is None:
@@ -361,6 +363,8 @@ def _with_result(ended: Ended, result: Any) -> Ended:
         allowed = "a number, a dict with reward, a text, a message, or None"
         raise TypeError(f"the agent returned {quoted(result)} ({error}); allowed: {allowed}") from None
     if graded["reward"] is not None:
+        if not math.isfinite(graded["reward"]):
+            raise ValueError(f"the agent returned {quoted(result)}; allowed: a finite number")
         ended.leaf.grade = Grade(graded["reward"], graded["correct"], parts=graded["parts"])
     return ended
 

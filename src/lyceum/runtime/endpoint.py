@@ -149,6 +149,8 @@ class ServedEpisode:
         self.key = f"sk-{secrets.token_hex(16)}"
         self.counts: Counter[str] = Counter()
         self.cut, self.late = "", False
+        self.error: Exception | None = None
+        self._stopped = False
         self._endpoint, self._context, self._number = endpoint, context, number
         self._sampling, self._limits, self._turned = sampling, limits, turned
         self._conversations = Conversations(endpoint.renderer, context.tree)
@@ -178,7 +180,7 @@ class ServedEpisode:
     async def end(self) -> None:
         """Once no further request is let in: wait for those that were, whose draws are under way."""
         assert self._clock is not None
-        self.late, self._clock = self._clock.expired() and not self.cut, None
+        self.late, self._clock = self._clock.expired() and not self._stopped, None
         if self._asking:
             await asyncio.wait(self._asking)
         if self._client is not None:
@@ -197,10 +199,21 @@ class ServedEpisode:
             self.counts["refused"] += 1
             if refused.status == 429:
                 self.cut = str(refused)
-            if self.counts["refused"] >= MOST_REFUSED and self._clock is not None:
-                self.cut = self.cut or f"it asked on after {MOST_REFUSED} refused requests"
-                self._clock.reschedule(0)
+            if self.counts["refused"] >= MOST_REFUSED and not self.cut:
+                self.cut = f"it asked on after {MOST_REFUSED} refused requests"
+            if self.counts["refused"] >= MOST_REFUSED:
+                self._stop()
             raise
+        except Exception as error:
+            self.error = error
+            self._stop()
+            raise Refused(500, "the run ends by an error of its own") from error
+
+    def _stop(self) -> None:
+        """End it as if its time were over."""
+        if self._clock is not None and not self._clock.expired():
+            self._stopped = True
+            self._clock.reschedule(0)
 
     async def chat(self, asked: ChatRequest) -> HttpReply:
         """Answer a request for completions."""
@@ -270,7 +283,7 @@ class ServedEpisode:
                 self._turn(False)
 
     def _turn(self, asks: bool) -> None:
-        if (clock := self._clock) is not None and not clock.expired():
+        if (clock := self._clock) is not None and not clock.expired() and not self._stopped:
             now = asyncio.get_running_loop().time()
             if asks:
                 self._seconds = max(0.0, (clock.when() or now) - now)
