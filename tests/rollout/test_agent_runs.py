@@ -50,7 +50,7 @@ def run(tmp_path):
 def test_a_run_trains_and_evaluates_an_agent_and_resumes_to_the_same_bits(run):
     whole = run("whole", "steps=3")
     summary = json.loads((whole / "summary.json").read_text())
-    assert summary["after"]["overall"] == 1.0, "as the agent says it, and no single completion would be"
+    assert summary["after"]["overall"]["mean"] == 1.0, "as the agent says it, and no single completion would be"
     lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "rollout/agent/requests" in line]
     assert [line["rollout/agent/requests"] for line in steps] == [2.0] * 3
@@ -71,5 +71,5 @@ def test_a_file_may_not_name_an_agent_that_nobody_has_typed(tmp_path):
 def test_what_takes_rows_for_trajectories_is_refused(run):
     with pytest.raises(RecipeError, match=r"takes each row for a trajectory, but rollout\.kind 'agent'"):
         run("gae", "credit=gae")
-    with pytest.raises(RecipeError, match="but agents write their own prompts"):
+    with pytest.raises(RecipeError, match="but an agent writes its own prompts"):
         load_recipe("ghpo", ["rollout={kind: agent, program: python3 a.py}"])
