@@ -15,7 +15,7 @@ from lyceum.learner.local import LocalConfig
 from lyceum.reward.base import allow_code
 from lyceum.rollout.agent import Agent
 from lyceum.rollout.flat import Flat
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import Diverged, RecipeError
 
 # What is trained ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ def test_an_agent_that_never_asks_is_ungraded_and_trains_nothing(fails):
 
     rollout, trees = trees_of(agent)
     assert rollout.metrics(trees)["silent"] == 6
-    reason = "agent: ValueError: no idea of t0" if fails else "it ended without asking the model"
+    reason = "agent: ValueError: no idea of t0" if fails else "agent: it ended without asking the model"
     assert trees[0].trajectories[0].grade.reason == reason
     assert build_forest(trees).n_rows == 0
 
@@ -255,6 +255,28 @@ def test_a_task_is_not_held_up_by_what_another_ones_agent_leaves():
     rollout, trees = trees_of(agent)
     assert [leaf.stats["silent"] for leaf in leaves_of(trees)] in ([1] * 3 + [0] * 3, [0] * 6)
     assert rollout.metrics(trees)["failed"] == 0
+
+
+class BrokenEngine(EmbeddedEngine):
+    async def extend(self, request):
+        raise Diverged("the model's logits are not finite")
+
+
+@pytest.mark.parametrize("agent", [three_turns, one_reply])
+def test_an_error_of_the_run_ends_it_whatever_the_agent_makes_of_it(agent):
+    with pytest.raises(Diverged, match="logits are not finite"):
+        trees_of(agent, engine=BrokenEngine(POLICY))
+
+
+def test_a_reward_that_is_no_finite_number_is_none():
+    async def agent(base_url, api_key, messages):
+        await ask(base_url, api_key, messages, max_tokens=2)
+        return float("nan")
+
+    _, trees = trees_of(agent, samples=1)
+    assert {leaf.grade.reason for leaf in leaves_of(trees)} == {
+        "agent: ValueError: the agent returned nan; allowed: a finite number"
+    }
 
 
 # Programs ----------------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ import asyncio
 import json
 
 import pytest
-from agents import POLICY, ask, drawn, leaves_of, one_tree, trees_of
+from agents import POLICY, SAMPLING, ask, drawn, leaves_of, one_tree, trees_of
 
 from lyceum.core.types import Continuation, Grade, Origin
 from lyceum.rollout.agent import Agent
 
 openai = pytest.importorskip("openai")
 
+LONGER = SAMPLING.model_copy(update={"max_completion_tokens": 400})
 TOOLS = [
     {
         "type": "function",
@@ -69,7 +70,7 @@ def test_tools_are_called_and_the_history_is_one_path():
         seen.extend(leaf.completion for leaf in leaves)
         return [Grade(1.0) for _ in leaves]
 
-    (leaf,) = one_tree(uses_tools, engine=engine, grader=grader, max_requests=8).trajectories
+    (leaf,) = one_tree(uses_tools, engine=engine, grader=grader, sampling=LONGER).trajectories
     assert seen == ["It is 72."]
     assert [node.origin for node in leaf.path()] == [Origin.PROMPT, *[Origin.POLICY, Origin.TOOL] * 2, Origin.POLICY]
     assert [node.text for node in leaf.path() if node.origin is Origin.TOOL][1].count("72") == 1

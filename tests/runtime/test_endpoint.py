@@ -192,8 +192,8 @@ def test_a_key_opens_its_own_episode_alone_and_only_while_it_lasts():
     assert [leaf.stats["requests"] for leaf in leaves_of(trees)] == [1, 1]
 
 
-def test_another_episodes_key_samples_for_that_episode():
-    """A key is what an episode is told by: who is given another's speaks for it, and cannot earn for itself."""
+def test_with_another_episodes_key_nobody_earns_anything():
+    """A key is what an episode is told by: the request is that one's, and whoever waits for it is out of time."""
     keys = {}
 
     async def agent(base_url, api_key, messages, task):
@@ -202,14 +202,14 @@ def test_another_episodes_key_samples_for_that_episode():
             await asyncio.sleep(0.01)
         if task.id == "t0":
             await ask(base_url, keys["t1"], HELLO, max_tokens=4)
-        else:
-            await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         return 1.0
 
-    _, trees = trees_of(agent, samples=1)
-    assert [leaf.stats["silent"] for leaf in leaves_of(trees)] == [1, 0]
-    assert [leaf.grade.outcome for leaf in leaves_of(trees)] == [None, 1.0]
-    assert [node.origin for node in trees[0].nodes() if node.tokens] == [Origin.PROMPT]
+    rollout, trees = trees_of(agent, samples=1, timeout_seconds=2)
+    assert [leaf.grade.outcome for leaf in leaves_of(trees)] == [None, None]
+    metrics = rollout.metrics(trees)
+    assert (metrics["late"] + metrics["failed"], metrics["silent"]) == (1, 2)
+    assert all(not node.tokens for tree in trees for node in tree.nodes() if node.origin is Origin.POLICY)
 
 
 def test_nothing_listens_once_the_step_is_done():

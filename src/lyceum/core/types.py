@@ -806,12 +806,14 @@ class Served(Protocol):
         counts: what it did, by name: requests, refused ones, ...
         cut: the limit that refused it something; empty where none did.
         late: whether it ran into its time limit.
+        error: of the run itself, which ended it.
     """
 
     key: str
     counts: Counter[str]
     cut: str
     late: bool
+    error: Exception | None
 
     @property
     def leaves(self) -> list[Node]: ...

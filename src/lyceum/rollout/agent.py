@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,7 +32,6 @@ from lyceum.core.types import (
 from lyceum.core.user_files import describe
 from lyceum.reward.function import reply
 from lyceum.reward.function_registry import registered_agent, shown
-from lyceum.reward.pool import WorkerError
 from lyceum.reward.user_code import (
     UserFunction,
     accepted,
@@ -44,7 +44,7 @@ from lyceum.rollout._growth import affordable
 from lyceum.rollout._program import ProgramError, in_thread, run_program
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentError, read_json
-from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import prompt_text, text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
@@ -87,8 +87,8 @@ class Agent(RolloutSettings):
     kind: Literal["agent"] = "agent"
     function: str | None = None
     """``path/to/file.py:name`` or ``package.module:name``. In Python also the function itself."""
-    program: tuple[str, ...] = ()
-    """Command line, as a list or a text, in the place of a function."""
+    program: str | tuple[str, ...] = ()
+    """Command line, a text or its words, in the place of a function."""
     samples: int = Field(default=8, ge=1)
     """Episodes per task, unless the curriculum sets the number."""
     sampling: Sampling = Sampling()
@@ -112,13 +112,14 @@ class Agent(RolloutSettings):
     def _function_itself(cls, given: Any) -> Any:
         return registered_agent(given) if callable(given) else given
 
-    @field_validator("program", mode="before")
+    @field_validator("program")
     @classmethod
-    def _words(cls, given: Any) -> Any:
+    def _can_be_split(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
         try:
-            return tuple(shlex.split(given)) if isinstance(given, str) else given
+            shlex.split(given) if isinstance(given, str) else given
         except ValueError as error:
             raise ValueError(f"got {quoted(given)}: {error}; allowed: a command line") from None
+        return given
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Agent:
@@ -139,7 +140,9 @@ class Agent(RolloutSettings):
         return self
 
     def code(self) -> tuple[str, ...]:
-        return self.program if self.function is None else (self.function,)
+        if self.function is not None:
+            return (self.function,)
+        return (self.program,) if isinstance(self.program, str) else self.program
 
     def check(self, stage: Composition) -> list[str]:
         if not stage.guidance:
@@ -206,10 +209,11 @@ class Agent(RolloutSettings):
                     asked = self._program(context, served) if found is None else _call(found, context, served, number)
                     result = await asked
         except Exception as error:
-            if isinstance(error, (RunError, RecipeError)) and not isinstance(error, (WorkerError, ProgramError)):
+            if served is None:
                 raise
             failure = self._failure(error, served)
-        assert served is not None
+        if served.error is not None:  # the run's own, whatever the agent made of it
+            raise served.error
         ended = _ended(context, served, number)
         leaf, late = ended.leaf, served.late
         if failure is None:
@@ -219,14 +223,13 @@ class Agent(RolloutSettings):
                 failure = Grade.ungraded(f"agent: {describe(error)}")
         leaf.stats |= {FAILED: int(failure is not None and not late and not served.cut), LATE: int(late)}
         if leaf.stats[SILENT]:
-            why = "it ended without asking the model" if failure is None else failure.reason
-            leaf.grade = Grade.ungraded(f"{why}", None if failure is None else failure.details)
+            leaf.grade = failure or Grade.ungraded("agent: it ended without asking the model")
         elif failure is not None and (self.failed_reward is not None or late or not served.cut):
             leaf.grade = failure if self.failed_reward is None else Grade(self.failed_reward, reason=failure.reason)
         return ended
 
-    def _failure(self, error: Exception, served: Served | None) -> Grade:
-        if served is not None and served.late:
+    def _failure(self, error: Exception, served: Served) -> Grade:
+        if served.late:
             return Grade.ungraded(
                 f"agent: no result within {self.timeout_seconds:g} seconds of its own (timeout_seconds)"
             )
@@ -243,7 +246,8 @@ class Agent(RolloutSettings):
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
-        command = [word.replace("{prompt}", given["prompt"]) for word in self.program]
+        words = shlex.split(self.program) if isinstance(self.program, str) else self.program
+        command = [word.replace("{prompt}", given["prompt"]) for word in words]
         told = {name: given[name] for name in ("id", "messages", "prompt", "answer", "columns")}
         printed = await run_program(command, to_json(told, other=str).encode(), environment)
         return _printed(printed)
@@ -345,6 +349,8 @@ def _with_result(ended: Ended, result: Any) -> Ended:
     """
     if isinstance(result, list | tuple) and result:
         result = result[-1]
+    if callable(dump := getattr(result, "model_dump", None)):  # a message of OpenAI's client
+        result = dump()
     if isinstance(result, Mapping) and "reward" not in result and "content" in result:
         result = text_of(result["content"] or "")
     if result is None:
@@ -357,6 +363,8 @@ def _with_result(ended: Ended, result: Any) -> Ended:
         allowed = "a number, a dict with reward, a text, a message, or None"
         raise TypeError(f"the agent returned {quoted(result)} ({error}); allowed: {allowed}") from None
     if graded["reward"] is not None:
+        if not math.isfinite(graded["reward"]):
+            raise ValueError(f"the agent returned {quoted(result)}; allowed: a finite number")
         ended.leaf.grade = Grade(graded["reward"], graded["correct"], parts=graded["parts"])
     return ended
 

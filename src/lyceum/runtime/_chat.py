@@ -201,7 +201,7 @@ def _call(param: str, call: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class ReplyText:
     """A reply's text in its parts.
 
     Attributes:
@@ -213,7 +213,7 @@ class Spoken:
     calls: tuple[tuple[str, str], ...] = ()
 
 
-def spoken(text: str, *, stops: Sequence[str], calls: bool) -> Spoken:
+def read_reply(text: str, *, stops: Sequence[str], calls: bool) -> ReplyText:
     """Thoughts, calls and what else a reply says, without the string that it was stopped by.
 
     Args:
@@ -225,7 +225,7 @@ def spoken(text: str, *, stops: Sequence[str], calls: bool) -> Spoken:
     thoughts = thoughts.strip().removeprefix("<think>").strip()
     content = content.lstrip("\n") if closed else content
     if not calls:
-        return Spoken(content, thoughts)
+        return ReplyText(content, thoughts)
     before, *parts = content.split("<tool_call>")
     found: list[tuple[str, str]] = []
     for part in parts:
@@ -235,7 +235,7 @@ def spoken(text: str, *, stops: Sequence[str], calls: bool) -> Spoken:
             before += f"<tool_call>{part}"
         else:
             found.append(call)
-    return Spoken(before.strip() if found else content, thoughts, tuple(found))
+    return ReplyText(before.strip() if found else content, thoughts, tuple(found))
 
 
 def _read_call(text: str) -> tuple[str, str] | None:
@@ -247,7 +247,7 @@ def _read_call(text: str) -> tuple[str, str] | None:
     return (name, to_json(arguments)) if isinstance(name, str) and isinstance(arguments, dict) else None
 
 
-def message_of(said: Spoken, node: Node) -> dict[str, Any]:
+def message_of(said: ReplyText, node: Node) -> dict[str, Any]:
     """A reply as the message that the agent gets. Ids of calls follow from the place in the tree."""
     message: dict[str, Any] = {"role": "assistant", "content": said.content or None, "refusal": None}
     if said.thoughts:

@@ -29,9 +29,9 @@ from lyceum.runtime._chat import (
     events_of,
     logprobs_of,
     message_of,
+    read_reply,
     read_request,
     refused_by_template,
-    spoken,
 )
 from lyceum.runtime._http import HOST, HttpReply, HttpRequest, HttpServer
 from lyceum.runtime.conversations import Conversations, Reply
@@ -149,6 +149,8 @@ class ServedEpisode:
         self.key = f"sk-{secrets.token_hex(16)}"
         self.counts: Counter[str] = Counter()
         self.cut, self.late = "", False
+        self.error: Exception | None = None
+        self._stopped = False
         self._endpoint, self._context, self._number = endpoint, context, number
         self._sampling, self._limits, self._turned = sampling, limits, turned
         self._conversations = Conversations(endpoint.renderer, context.tree)
@@ -178,7 +180,7 @@ class ServedEpisode:
     async def end(self) -> None:
         """Once no further request is let in: wait for those that were, whose draws are under way."""
         assert self._clock is not None
-        self.late, self._clock = self._clock.expired() and not self.cut, None
+        self.late, self._clock = self._clock.expired() and not self._stopped, None
         if self._asking:
             await asyncio.wait(self._asking)
         if self._client is not None:
@@ -197,10 +199,21 @@ class ServedEpisode:
             self.counts["refused"] += 1
             if refused.status == 429:
                 self.cut = str(refused)
-            if self.counts["refused"] >= MOST_REFUSED and self._clock is not None:
-                self.cut = self.cut or f"it asked on after {MOST_REFUSED} refused requests"
-                self._clock.reschedule(0)
+            if self.counts["refused"] >= MOST_REFUSED and not self.cut:
+                self.cut = f"it asked on after {MOST_REFUSED} refused requests"
+            if self.counts["refused"] >= MOST_REFUSED:
+                self._stop()
             raise
+        except Exception as error:
+            self.error = error
+            self._stop()
+            raise Refused(500, "the run ends by an error of its own") from error
+
+    def _stop(self) -> None:
+        """End it as if its time were over."""
+        if self._clock is not None and not self._clock.expired():
+            self._stopped = True
+            self._clock.reschedule(0)
 
     async def chat(self, asked: ChatRequest) -> HttpReply:
         """Answer a request for completions."""
@@ -222,11 +235,15 @@ class ServedEpisode:
         stops = tuple(dict.fromkeys((*self._sampling.stop, *asked.stops)))
         sampling = self._sampling.model_copy(update={"max_completion_tokens": max(1, most), "stop": stops})
         drawn = await self._waiting(self._draw(node, asked, sampling))
+        if self._clock is None:  # the agent has ended, and did not wait for it
+            for leaf in drawn:
+                leaf.detach()
+            raise Refused(401, "the episode ended before its reply", "invalid_api_key")
         self._left -= sum(len(leaf.tokens) for leaf in drawn)
         choices: list[dict[str, Any]] = []
         replies: list[Reply] = []
         for i, leaf in enumerate(drawn):
-            message = message_of(spoken(leaf.text, stops=stops, calls=asked.calls), leaf)
+            message = message_of(read_reply(leaf.text, stops=stops, calls=asked.calls), leaf)
             replies.append(self._conversations.add(place, messages, tools, message, leaf))
             logprobs = logprobs_of(leaf, asked.top_logprobs or 0, self._token) if asked.logprobs else None
             choices.append(choice_of(i, message, leaf, logprobs))
@@ -266,7 +283,7 @@ class ServedEpisode:
                 self._turn(False)
 
     def _turn(self, asks: bool) -> None:
-        if (clock := self._clock) is not None and not clock.expired():
+        if (clock := self._clock) is not None and not clock.expired() and not self._stopped:
             now = asyncio.get_running_loop().time()
             if asks:
                 self._seconds = max(0.0, (clock.when() or now) - now)
