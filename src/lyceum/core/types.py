@@ -593,6 +593,11 @@ class Example(NamedTuple):
     ends: Sequence[int] = ()
 
 
+History = Literal["append", "template"]
+"""How a conversation goes on where the template writes earlier turns otherwise than they were sampled: what was sampled
+stands and the new messages are appended, or the path is left where the template's history differs."""
+
+
 class GradingContext(Protocol):
     """One task in one step, as graders see it: what they may ask of the run's own model."""
 
@@ -719,13 +724,15 @@ class Context(GradingContext, Protocol):
         """
         ...
 
-    def follow(self, node: Node, messages: Sequence[Message]) -> tuple[int, list[int]]:
+    def follow(
+        self, node: Node, messages: Sequence[Message], history: History = "append"
+    ) -> tuple[int, list[int]]:
         """How the conversation goes on after the answer that ends in ``node``: by the chat template, up to where the
         next answer begins.
 
         Returns:
-            How many tokens of the path stand, and those that come after them. Fewer than all stand where the template
-            rewrites history: the path is left there.
+            How many tokens of the path stand, and those that come after them. Where history is appended to all stand;
+            with ``template`` fewer where the template rewrites it: the path is left there.
         Raises:
             ValueError: the prompt above ``node`` was not rendered by this context.
         """
