@@ -22,6 +22,10 @@ QWEN3 = """\
 {%- if loop.index0 > asked.at and (loop.last or thought) -%}
 {{- '<think>\\n' + thought + '\\n</think>\\n\\n' + said.lstrip('\\n') -}}
 {%- else %}{{ said }}{% endif -%}
+{%- for call in m.tool_calls or [] -%}
+{{- '<tool_call>\\n' + {'name': call.function.name, 'arguments': call.function.arguments} | tojson +
+    '\\n</tool_call>' -}}
+{%- endfor -%}
 {{- '<|im_end|>\\n' -}}
 {%- elif m.role == 'tool' -%}
 {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif -%}
@@ -38,24 +42,29 @@ CHATML = """\
 """
 
 
-HERMES_CALL = """{{ '\\n<tool_call>\\n{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}\\n</tool_call>' }}"""
+HERMES_CALL = (
+    """{{ '\\n<tool_call>\\n{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}\\n</tool_call>' }}"""
+)
 RESULTS_AS_USER = """\
 {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif -%}
 {{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' -}}
 {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif -%}"""
 QWEN25 = f"""\
-{{%- if tools %}}{{{{ '<|im_start|>system\\n<tools>' }}}}{{% for t in tools %}}{{{{ '\\n' + t | tojson }}}}{{% endfor -%}}
+{{%- if tools %}}{{{{ '<|im_start|>system\\n<tools>' }}}}
+{{%- for t in tools %}}{{{{ '\\n' + t | tojson }}}}{{% endfor -%}}
 {{{{ '\\n</tools><|im_end|>\\n' }}}}{{% endif -%}}
 {{%- for m in messages -%}}
 {{%- if m.role == 'tool' -%}}{RESULTS_AS_USER}
-{{%- else %}}{{{{ '<|im_start|>' + m.role }}}}{{% if m.content or not m.tool_calls %}}{{{{ '\\n' + m.content }}}}{{% endif -%}}
+{{%- else %}}{{{{ '<|im_start|>' + m.role }}}}
+{{%- if m.content or not m.tool_calls %}}{{{{ '\\n' + m.content }}}}{{% endif -%}}
 {{%- for call in m.tool_calls or [] %}}{{% set f = call.function %}}{HERMES_CALL}{{% endfor %}}{{{{ '<|im_end|>\\n' }}}}
 {{%- endif %}}{{% endfor -%}}
 {{%- if add_generation_prompt %}}{{{{ '<|im_start|>assistant\\n' }}}}{{% endif -%}}
 """
 # Thoughts of the turns before the last question are taken out; a turn begins with a thought that is open.
 QWEN35 = f"""\
-{{%- if tools %}}{{{{ '<|im_start|>system\\n<tools>' }}}}{{% for t in tools %}}{{{{ '\\n' + t | tojson }}}}{{% endfor -%}}
+{{%- if tools %}}{{{{ '<|im_start|>system\\n<tools>' }}}}
+{{%- for t in tools %}}{{{{ '\\n' + t | tojson }}}}{{% endfor -%}}
 {{{{ '\\n</tools><|im_end|>\\n' }}}}{{% endif -%}}
 {{%- set asked = namespace(at=-1) -%}}
 {{%- for m in messages if m.role == 'user' %}}{{% set asked.at = messages.index(m) %}}{{% endfor -%}}
@@ -63,8 +72,10 @@ QWEN35 = f"""\
 {{%- if m.role == 'tool' -%}}{RESULTS_AS_USER}
 {{%- elif m.role == 'assistant' -%}}
 {{%- set said = m.content.split('</think>')[-1].lstrip('\\n') -%}}
-{{%- set thought = m.content.split('</think>')[0].split('<think>')[-1].strip('\\n') if '</think>' in m.content else '' -%}}
-{{{{- '<|im_start|>assistant\\n' + ('<think>\\n' + thought + '\\n</think>\\n\\n' if loop.index0 > asked.at else '') + said -}}}}
+{{%- set thought = m.content.split('</think>')[0].split('<think>')[-1].strip('\\n')
+    if '</think>' in m.content else '' -%}}
+{{{{- '<|im_start|>assistant\\n' + ('<think>\\n' + thought + '\\n</think>\\n\\n' if loop.index0 > asked.at else '')
+    + said -}}}}
 {{%- for call in m.tool_calls or [] -%}}
 {{{{- '\\n\\n<tool_call>\\n<function=' + call.function.name + '>\\n' -}}}}
 {{%- for name, value in call.function.arguments | items -%}}
@@ -80,12 +91,14 @@ LLAMA3 = """\
 {%- for m in messages -%}
 {%- if m.role == 'tool' %}{{ '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + m.content | tojson + '<|eot_id|>' }}
 {%- elif 'tool_calls' in m -%}
-{%- if m.tool_calls | length != 1 %}{{ raise_exception('This model only supports single tool-calls at once!') }}{% endif -%}
+{%- if m.tool_calls | length != 1 %}
+{{- raise_exception('This model only supports single tool-calls at once!') }}{% endif -%}
 {%- set f = m.tool_calls[0].function -%}
 {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n{"name": "' + f.name + '", "parameters": ' -}}
 {{- f.arguments | tojson + '}<|eot_id|>' -}}
 {%- else %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' }}
-{%- if loop.first and tools %}{% for t in tools %}{{ t | tojson + '\\n\\n' }}{% endfor %}{% endif %}{{ m.content | trim + '<|eot_id|>' }}
+{%- if loop.first and tools %}{% for t in tools %}{{ t | tojson + '\\n\\n' }}{% endfor %}{% endif -%}
+{{- m.content | trim + '<|eot_id|>' }}
 {%- endif %}{% endfor -%}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif -%}
 """
@@ -93,20 +106,24 @@ LLAMA3 = """\
 GEMMA3 = """\
 {{- bos_token -}}
 {%- for m in messages -%}
-{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate') }}{% endif -%}
-{{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content | trim + '<end_of_turn>\\n' -}}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('Conversation roles must alternate') }}{% endif -%}
+{{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content | trim
+    + '<end_of_turn>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif -%}
 """
 # Messages of other roles are left out, and a conversation that ends is ended once more.
 PHI3 = """\
-{%- for m in messages if m.role in ('system', 'user', 'assistant') %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}
+{%- for m in messages if m.role in ('system', 'user', 'assistant') -%}
+{{- '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}
 {%- endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif -%}
 """
 # Nothing ends a turn: the next one's mark does.
 GLM45 = """\
 {{- '[gMASK]<sop>' -}}
-{%- if tools %}{{ '<|system|>\\n<tools>' }}{% for t in tools %}{{ '\\n' + t | tojson }}{% endfor %}{{ '\\n</tools>' }}{% endif -%}
+{%- if tools %}{{ '<|system|>\\n<tools>' }}
+{%- for t in tools %}{{ '\\n' + t | tojson }}{% endfor %}{{ '\\n</tools>' }}{% endif -%}
 {%- for m in messages -%}
 {%- if m.role == 'tool' -%}
 {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|observation|>' }}{% endif -%}
@@ -116,7 +133,8 @@ GLM45 = """\
 {%- for call in m.tool_calls or [] -%}
 {{- '\\n<tool_call>' + call.function.name + '\\n' -}}
 {%- for name, value in call.function.arguments | items -%}
-{{- '<arg_key>' + name + '</arg_key>\\n<arg_value>' + (value if value is string else value | tojson) + '</arg_value>\\n' -}}
+{{- '<arg_key>' + name + '</arg_key>\\n<arg_value>' + (value if value is string else value | tojson)
+    + '</arg_value>\\n' -}}
 {%- endfor %}{{ '</tool_call>' }}{% endfor -%}
 {%- else %}{{ '<|' + m.role + '|>\\n' + m.content }}{% endif -%}
 {%- endfor -%}
@@ -137,7 +155,8 @@ GPT_OSS = """\
 {{- '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') -}}
 {%- elif m.role == 'tool' -%}
 {%- if not last.tool %}{{ raise_exception('Message has tool role, but there was no call before it') }}{% endif -%}
-{{- '<|start|>functions.' + last.tool + ' to=assistant<|channel|>commentary<|message|>' + m.content | tojson + '<|end|>' -}}
+{{- '<|start|>functions.' + last.tool + ' to=assistant<|channel|>commentary<|message|>' + m.content | tojson
+    + '<|end|>' -}}
 {%- else %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif -%}
@@ -152,7 +171,8 @@ MISTRAL = """\
 {%- endif %}{{ '[INST]' + m.content + '[/INST]' }}
 {%- elif m.tool_calls -%}
 {%- set f = m.tool_calls[0].function -%}
-{{- '[TOOL_CALLS][{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + ', "id": "' + m.tool_calls[0].id -}}
+{{- '[TOOL_CALLS][{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson
+    + ', "id": "' + m.tool_calls[0].id -}}
 {{- '"}]' + eos_token -}}
 {%- elif m.role == 'assistant' %}{{ ' ' + m.content | trim + eos_token }}
 {%- elif m.role == 'tool' -%}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from lyceum.core.types import Message
@@ -103,11 +102,9 @@ def appended(
         return after[at + len(last) :]
     if not found.calls:
         return after
-    # The rest of the call is not the answer's: what ends a turn comes after it.
-    closing = write([*asked, _said(word)], False).rpartition(word)[2]
-    if closing and rest.endswith(closing):
-        rest = rest[: -len(closing)]
-    return after[len(rest) :]
+    # The rest of the call is not the answer's: the last control token is what ends the turn.
+    ends = [found.start() for found in controls.finditer(rest)]
+    return after[ends[-1] if ends else len(rest) :]
 
 
 def question(messages: Sequence[Message]) -> list[Message]:
@@ -129,8 +126,14 @@ def _words() -> Iterator[str]:
         yield f"blackbird{(number := number + 1)}"
 
 
+def beginning(one: str, other: str) -> str:
+    """What two texts both begin with."""
+    apart = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return one[: next(apart, min(len(one), len(other)))]
+
+
 def _shared(one: str, other: str, controls: re.Pattern[str]) -> str:
     """What both begin with, ending in no control token's middle."""
-    shared = commonprefix([one, other])
+    shared = beginning(one, other)
     inside = (found.start() for found in controls.finditer(other) if found.start() < len(shared) < found.end())
     return shared[: next(inside, len(shared))]

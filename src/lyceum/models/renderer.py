@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 from lyceum.core.spans import TokenEnds, text_ends, token_span
 from lyceum.core.tree import Node
-from lyceum.core.types import History, Message
+from lyceum.core.types import History, Message, Spoken
 from lyceum.core.user_files import user_file
 from lyceum.models._appended import StandIn, appended, question, stand_in
 from lyceum.models.chat import ADVICE, KEY, check_text, plain
 from lyceum.models.control_tokens import ControlTokens
+from lyceum.models.responses import Form, form_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.terminal import quoted
@@ -22,8 +23,8 @@ from lyceum.utils.terminal import quoted
 ANSWER = "nightingale"
 """Stands for an answer, to see what a template writes after one."""
 CARRIES = (
-    "allowed: a model or a template (model.chat_template) that writes them, environment.results=user for tools, or "
-    "calls within the text (environment.notation)"
+    "allowed: a model or a template (model.chat_template) that writes them; for tools also calls within the text "
+    "(environment.notation)"
 )
 
 
@@ -48,8 +49,8 @@ class FollowUp(NamedTuple):
     """How a conversation goes on after an answer.
 
     Attributes:
-        keep: how many tokens of prompt and answer stand: all of them where history is appended to. Otherwise fewer where
-            the template rewrites it (it takes earlier thoughts out, say): the path branches there.
+        keep: how many tokens of prompt and answer stand: all where history is appended to, otherwise fewer where the
+            template rewrites it (it takes earlier thoughts out, say): the path branches there.
         tokens: what comes after them, up to where the next answer begins.
         prompt: both together.
     """
@@ -120,6 +121,25 @@ class Renderer:
         """
         asked: Message = {"role": "user", "content": ANSWER}
         self._stand_in((asked,), ({"role": "tool", "content": ANSWER},), tools)
+
+    @cached_property
+    def form(self) -> Form | None:
+        """How the template writes calls of tools; None where it writes none, or in a form that is not known."""
+        return form_of(
+            lambda messages, tools, answering: self._template(messages, tools, answering=answering),
+            getattr(self.tokenizer, "response_template", None),
+        )
+
+    def spoken(
+        self, before: Sequence[int], said: Sequence[int], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Spoken | None:
+        """What a turn says, in the template's own form; None where it has none.
+
+        Args:
+            before: the path above the turn, the beginning that the template writes included.
+            tools: as JSON schemas, by which arguments get their types.
+        """
+        return None if self.form is None else self.form.read(self._text(before), self._text(said), tools)
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
