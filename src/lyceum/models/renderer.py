@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 from lyceum.core.pictures import Picture, is_picture, picture_parts, pictures_in
 from lyceum.core.spans import TokenEnds, text_ends, token_span
 from lyceum.core.tree import Node
-from lyceum.core.types import Message
+from lyceum.core.types import History, Message, Spoken
 from lyceum.core.user_files import user_file
+from lyceum.models._appended import StandIn, appended, question, stand_in
 from lyceum.models.chat import ADVICE, KEY, check_text, in_parts, plain
 from lyceum.models.control_tokens import ControlTokens
 from lyceum.models.picture_tokens import pictures_of
+from lyceum.models.responses import Form, form_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.messages import text_of
@@ -22,6 +25,10 @@ from lyceum.utils.terminal import quoted
 
 ANSWER = "nightingale"
 """Stands for an answer, to see what a template writes after one."""
+CARRIES = (
+    "allowed: a model or a template (model.chat_template) that writes them; for tools also calls within the text "
+    "(environment.notation)"
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class FollowUp(NamedTuple):
     """How a conversation goes on after an answer.
 
     Attributes:
-        keep: how many tokens of prompt and answer stand. Fewer than all where the template rewrites history (it takes
-            earlier thoughts out, say): the path branches there.
+        keep: how many tokens of prompt and answer stand: all where history is appended to, otherwise fewer where the
+            template rewrites it (it takes earlier thoughts out, say): the path branches there.
         tokens: what comes after them, up to where the next answer begins.
         prompt: both together.
     """
@@ -64,6 +71,7 @@ class Renderer:
         self.pictures = pictures_of(tokenizer)
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
+        self._stand_ins: dict[tuple[str, ...], StandIn] = {}
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> RenderedPrompt:
         """Chat messages up to where the model's answer begins.
@@ -72,7 +80,7 @@ class Renderer:
             RecipeError: the template refuses the messages or renders nothing, or a message is not text.
         """
         pictures = self._seen(messages)
-        text = self._template(messages, tools, pictures=pictures)
+        text = self._template(messages, tools)
         with self._errors_named():
             tokens = self._encode(text, pictures=pictures)
         if not tokens:
@@ -80,51 +88,71 @@ class Renderer:
             raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
         return RenderedPrompt(tuple(messages), tuple(tools), text, tuple(tokens))
 
-    def follow(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> FollowUp:
+    def follow(
+        self,
+        prompt: RenderedPrompt,
+        answer: Sequence[int],
+        messages: Sequence[Message],
+        history: History = "append",
+    ) -> FollowUp:
         """The conversation after an answer and further messages: a tool's results, or a user's next question.
 
         What stands is never tokenised again, even where the template would write it a little differently (trimmed).
-        Only where the new messages make the template write earlier turns differently than before, what stands is
-        kept up to there, and the rest is new.
+        Where the new messages make the template write earlier turns differently than before, ``append`` keeps what
+        stands all the same; ``template`` keeps it up to there, and the rest is new.
 
         Args:
             answer: sampled tokens, with their end-of-sequence token where there is one.
             messages: what comes after the answer; at least one.
         Raises:
-            RecipeError: the template refuses the messages.
+            RecipeError: the template refuses the messages, or leaves one of them out.
         """
         said: Message = {"role": "assistant", "content": self.decode(answer)}
         conversation = (*prompt.messages, said, *messages)
-        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
-        pictures = self._seen(conversation)
-        earlier = pictures[: len(self._seen(prompt.messages))]
-        before = self._template((*prompt.messages, said), prompt.tools, answering=False, pictures=earlier)
-        now = self._template(conversation, prompt.tools, pictures=pictures)
-        if now.startswith(standing):
-            keep, text = len(path), now[len(standing) :]
-        elif now.startswith(before):
-            keep, closing = self._closed(prompt, answer)
-            text = closing + now[len(before) :]
+        if history == "append":
+            keep, text = len(prompt.tokens) + len(answer), self._appended(prompt, answer, messages)
         else:
-            shared = self.controls.shared(standing, now)
-            keep = self._shared(prompt, answer, len(shared) - 1)
-            text = now[shared[len(self._path_text(prompt, answer, keep))] :]
-        kept = path[:keep]
-        tokens = self._encode(text, after=kept, pictures=pictures[pictures_in(kept) :])
+            keep, text = self._rewritten(prompt, answer, messages, said)
+        kept = (*prompt.tokens, *answer)[:keep]
+        tokens = self._encode(text, after=kept, pictures=self._seen(conversation)[pictures_in(kept) :])
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
     def standing(self, prompt: RenderedPrompt, answer: Sequence[int], now: RenderedPrompt) -> FollowUp:
         """A conversation that was rendered as a whole, after as much of an earlier prompt and its answer as stands in
         its text."""
-        standing = prompt.text + self._text(answer)
-        differ = (at for at, (a, b) in enumerate(zip(standing, now.text, strict=False)) if a != b)
-        shared = next(differ, min(len(standing), len(now.text)))
-        path = (*prompt.tokens, *answer)
-        keep = self._shared(prompt, answer, shared)
-        kept = path[:keep]
-        tokens = self._encode(now.text[len(self._path_text(prompt, answer, keep)) :], after=kept)
+        keep, text = self._left(prompt, answer, now.text)
+        kept = (*prompt.tokens, *answer)[:keep]
+        tokens = self._encode(text, after=kept, pictures=self._seen(now.messages)[pictures_in(kept) :])
         return FollowUp(keep, tokens, replace(now, tokens=(*kept, *tokens)))
+
+    def check_results(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a template that cannot carry tools' results, before anything is sampled.
+
+        Raises:
+            RecipeError: it says how.
+        """
+        asked: Message = {"role": "user", "content": ANSWER}
+        self._stand_in((asked,), ({"role": "tool", "content": ANSWER},), tools)
+
+    @cached_property
+    def form(self) -> Form | None:
+        """How the template writes calls of tools; None where it writes none, or in a form that is not known."""
+        return form_of(
+            lambda messages, tools, answering: self._template(messages, tools, answering=answering),
+            getattr(self.tokenizer, "response_template", None),
+        )
+
+    def spoken(
+        self, before: Sequence[int], said: Sequence[int], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Spoken | None:
+        """What a turn says, in the template's own form; None where it has none.
+
+        Args:
+            before: the path above the turn, the beginning that the template writes included.
+            tools: as JSON schemas, by which arguments get their types.
+        """
+        return None if self.form is None else self.form.read(self._text(before), self._text(said), tools)
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
@@ -151,11 +179,58 @@ class Renderer:
         """The text of one token, a special one's too."""
         return self._text([token])
 
+    def _appended(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> str:
+        """What the template writes after an answer that stands."""
+        found = self._stand_in(prompt.messages, messages, prompt.tools)
+        write, asked, last = partial(self._write, prompt.tools), question(prompt.messages), answer[-1:]
+        ends = self._text(last) if last and last[0] in self.controls.ids else ""
+        return appended(write, asked, messages, _name(prompt.tools), found, ends, self.controls.pattern)
+
+    def _rewritten(
+        self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message], said: Message
+    ) -> tuple[int, str]:
+        """How many tokens of prompt and answer stand in the template's own history, and what comes after them."""
+        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
+        before = self._template((*prompt.messages, said), prompt.tools, answering=False)
+        now = self._template((*prompt.messages, said, *messages), prompt.tools)
+        if now.startswith(standing):
+            return len(path), now[len(standing) :]
+        if now.startswith(before):
+            keep, closing = self._closed(prompt, answer)
+            return keep, closing + now[len(before) :]
+        return self._left(prompt, answer, now)
+
+    def _left(self, prompt: RenderedPrompt, answer: Sequence[int], now: str) -> tuple[int, str]:
+        """How many tokens of prompt and answer stand in a conversation's text, and what comes after them there."""
+        shared = self.controls.shared(prompt.text + self._text(answer), now)
+        keep = self._shared(prompt, answer, len(shared) - 1)
+        return keep, now[shared[len(self._path_text(prompt, answer, keep))] :]
+
+    def _stand_in(
+        self, asked: Sequence[Message], messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> StandIn:
+        """The turn after which the template writes messages of these roles.
+
+        Raises:
+            RecipeError: there is none.
+        """
+        roles = tuple(str(message["role"]) for message in messages)
+        if roles not in self._stand_ins:
+            try:
+                found = stand_in(partial(self._write, tools), question(asked), messages, _name(tools))
+            except RecipeError as error:
+                raise RecipeError(f"{KEY}: {self._used} {error.lines[0]}; {CARRIES}") from error
+            self._stand_ins[roles] = found
+        return self._stand_ins[roles]
+
+    def _write(self, tools: Sequence[Mapping[str, Any]], messages: Sequence[Message], answering: bool) -> str:
+        return self._template(messages, tools, answering=answering)
+
     def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
         dummy: Message = {"role": "assistant", "content": ANSWER}
         closed = (*prompt.messages, dummy)
-        whole = self._template(closed, prompt.tools, answering=False, pictures=self._seen(closed))
+        whole = self._template(closed, prompt.tools, answering=False)
         closing = whole.rpartition(ANSWER)[2]
         length = len(prompt.tokens) + len(answer)
         last = self._text(answer[-1:]) if answer and answer[-1] in self.tokenizer.all_special_ids else ""
@@ -200,7 +275,6 @@ class Renderer:
         tools: Sequence[Mapping[str, Any]] = (),
         *,
         answering: bool = True,
-        pictures: Sequence[Picture] = (),
     ) -> str:
         """What the template writes, with all that stands for each picture."""
         chat = [plain(message) for message in messages] if self.pictures is None else in_parts(messages)
@@ -214,10 +288,14 @@ class Renderer:
                 tokenize=False,
             )
         written = cast(str, rendered)
-        return written if self.pictures is None else self.pictures.expanded(written, pictures)
+        return written if self.pictures is None else self.pictures.expanded(written, self._seen(messages))
 
     def _errors_named(self) -> AbstractContextManager[None]:
-        return user_file(KEY, f"the template used with {self.tokenizer.name_or_path or 'the model'}", ADVICE)
+        return user_file(KEY, self._used, ADVICE)
+
+    @property
+    def _used(self) -> str:
+        return f"the template used with {self.tokenizer.name_or_path or 'the model'}"
 
     def _encode(self, text: str, after: Sequence[int] = (), pictures: Sequence[Picture] = ()) -> tuple[int, ...]:
         """Tokens of a part of a conversation.
@@ -243,3 +321,9 @@ class Renderer:
             tokens = self.pictures.plain(tokens)
         text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return cast(str, text)
+
+
+def _name(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The first tool's name; a word without tools."""
+    first: Mapping[str, Any] = tools[0].get("function", tools[0]) if tools else {}
+    return str(first.get("name") or "tool")
