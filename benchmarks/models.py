@@ -79,6 +79,7 @@ SMALL: dict[str, Any] = {
     "make_ngram_vocab_size_divisible_by": 2,
     "split_ngram_parts": 1,
     "num_codebooks": 1,
+    "default_language": "en_XX",
     "attention_types": [[["global", "local"], 2]],
     "bos_token_id": 2,
     "eos_token_id": 1,
@@ -91,6 +92,8 @@ OTHERWISE: tuple[dict[str, Any], ...] = (
     {"hidden_size": 64, "head_dim": 16, "num_key_value_heads": 4},
     {"num_hidden_layers": 6, "num_key_value_heads": 4},
     {"num_hidden_layers": 2},
+    {"head_dim": 16},
+    {"num_kv_shared_layers": 0},
 )
 """What is tried in turn until the model runs."""
 LARGEST = 20_000_000
@@ -212,7 +215,7 @@ def _learnt(policy: Any, plain: Any) -> dict[str, float]:
             mine = gradients[name].grad
             apart = max(apart, float(((0 if mine is None else mine) - one.grad).abs().max()))
             largest = max(largest, float(one.grad.abs().max()))
-    return {"logprob": float((got - expected).abs().max()), "gradient": apart / largest}
+    return {"logprob": float((got - expected).detach().abs().max()), "gradient": apart / largest}
 
 
 def _sampled(policy: Any, plain: Any) -> float:

@@ -61,8 +61,9 @@ class Policy:
             self.run_by_rows(self.by_rows)
         self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
         """How it takes pictures; None for a model of text alone, and over rows."""
-        body = self.sight or getattr(self.causal, self.causal.base_model_prefix)
-        self.backbone = cast(nn.Module, body)
+        # A few name a prefix that is not theirs (Llama 4's text part).
+        body = self.sight or getattr(self.causal, self.causal.base_model_prefix, None)
+        self.backbone = cast(nn.Module, self.causal.get_decoder() if body is None else body)
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = context_of_config(self.causal.config.get_text_config())
@@ -174,10 +175,10 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
 def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
     """What some architectures do to logits after the output layer, read from their config.
 
-    Gemma 2 and 3 soft-cap them, Cohere multiplies, Granite divides.
+    Gemma 2 and 3 and RecurrentGemma soft-cap them, Cohere multiplies, Granite divides.
     """
     config = causal.config.get_text_config()
-    cap = getattr(config, "final_logit_softcapping", None)
+    cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     factor = getattr(config, "logit_scale", None) or 1.0
     factor /= getattr(config, "logits_scaling", None) or 1.0
     if cap:

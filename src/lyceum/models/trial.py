@@ -130,19 +130,18 @@ def check_rows(policy: Policy, alone: Logits) -> None:
 
 
 def _feeds(policy: Policy, how: ByRows, given: tuple[int, int], alone: Logits, limit: float) -> bool:
-    """Whether a cache gives the same where each row begins with so many tokens and is fed the others.
-
-    Rows that begin alike are branched from one.
-    """
+    """Whether a cache gives the same where each row begins with so many tokens and is fed the others."""
     rows = _tokens(policy.causal)[_PATHS]
     begun = [row[:length].tolist() for row, length in zip(rows, given, strict=True)]
+    # More rows than there were, in another order: of one row alone a part of the cache that stays behind would spread.
+    taken = torch.tensor([1, 0, 1])
     try:
-        cache = RowCache(policy.backbone, begun[:1] if begun[0] == begun[1] else begun, how, policy.device)
-        cache.select(torch.zeros(2).long().to(policy.device) if len(cache) == 1 else torch.arange(2).to(policy.device))
+        cache = RowCache(policy.backbone, begun, how, policy.device)
+        cache.select(taken.to(policy.device))
         for after in range(rows.shape[1] - max(given)):
-            at = torch.tensor(given) + after
-            logits = policy.head(cache.feed(rows[torch.arange(2), at].to(policy.device)))
-            if not _apart(logits, alone[torch.arange(2), at]) <= limit:
+            at = torch.tensor(given)[taken] + after
+            logits = policy.head(cache.feed(rows[taken, at].to(policy.device)))
+            if not _apart(logits, alone[taken, at].to(logits)) <= limit:
                 return False
     except _UNFIT:
         return False
@@ -174,7 +173,7 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     except NotOverTrees:
         raise
     except _UNFIT as error:
-        raise NotOverTrees(f"{what} cannot be called over token trees: {error}") from error
+        raise NotOverTrees(f"{what} cannot be called over token trees ({type(error).__name__})") from error
     if plan.shapes != dict.fromkeys(range(layers), (heads, dim)):
         shapes = ", ".join(f"{h} of width {d}" for h, d in sorted(set(plan.shapes.values())))
         raise NotOverTrees(
