@@ -167,6 +167,14 @@ def test_arithmetic_of_other_things_than_whole_numbers_stays_unread():
     assert commands("a=$((9**9**9))\nrun $a")[-1][1].startswith("$((")
 
 
+def test_what_multiplies_itself_ends_soon(tmp_path):
+    doubled = "a=xx\n" + "a=$a$a\n" * 60
+    assert len(commands(f"{doubled}run $a")[-1][1]) <= 10_000
+    lists = "a0 = [1]\n" + "".join(f"a{i} = [{', '.join([f'a{i - 1}'] * 50)}]\n" for i in range(1, 12))
+    (tmp_path / "s.py").write_text(f"{lists}GRPOConfig(num_generations=4, betas=a11)\n")
+    assert convert(str(tmp_path / "s.py")).named["betas"] == "the file computes it"
+
+
 def test_a_variable_that_is_not_set_is_named(tmp_path):
     file = tmp_path / "run.sh"
     file.write_text("python -m verl.trainer.main_ppo data.train_batch_size=${BSZ} actor_rollout_ref.rollout.n=5")

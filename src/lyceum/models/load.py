@@ -462,7 +462,7 @@ def save_policy(policy: Policy, folder: Path, *, dtype: str | None = None) -> No
     module = merged(policy.module)
     if dtype is not None:
         own = module is policy.module
-        module = (copy.deepcopy(module) if own else module).to(dtype=getattr(torch, dtype))
+        module = cast(Any, copy.deepcopy(module) if own else module).to(dtype=getattr(torch, dtype))
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
 
 

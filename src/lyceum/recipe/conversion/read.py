@@ -48,10 +48,11 @@ def _read(path: str) -> Configuration:
     try:
         with file.open("rb") as opened:
             text = opened.read(DOCUMENT.characters * 4).decode("utf-8-sig")
-    except OSError as error:
-        raise RecipeError(f"convert: {path} cannot be read: {error.strerror}; allowed: {ALLOWED}") from error
     except UnicodeDecodeError as error:
-        raise RecipeError(f"convert: {path} is no text; allowed: {ALLOWED}") from error
+        raise RecipeError(f"convert: {quoted(path)} is no text; allowed: {ALLOWED}") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        said = error.strerror if isinstance(error, OSError) else error
+        raise RecipeError(f"convert: {quoted(path)} cannot be read: {said}; allowed: {ALLOWED}") from error
     if file.suffix == ".py":
         return read_script(path, text)
     if file.suffix in (".sh", ".bash", ".slurm", ".sbatch"):

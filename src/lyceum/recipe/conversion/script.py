@@ -10,6 +10,9 @@ from typing import Any
 from lyceum.recipe.conversion.configuration import Configuration, Script, Unread
 from lyceum.utils.errors import RecipeError
 
+MOST_VALUES = 100_000
+"""Values that are read of a script: lists of names of lists of names multiply."""
+
 CONFIGS = ("GRPOConfig", "RLOOConfig")
 TRAINERS = ("GRPOTrainer", "RLOOTrainer")
 _ADAPTERS = {"r": "lora_r", "target_modules": "lora_target_modules"}
@@ -40,6 +43,7 @@ def read_script(path: str, text: str) -> Configuration:
 class _Reader:
     def __init__(self, module: ast.Module, text: str) -> None:
         self.text, self.module = text, module
+        self.values_left = MOST_VALUES
         self.statements = list(_statements(module.body, (*_BLOCKS, *_SCOPES)))
         self.assigned: dict[str, list[ast.expr]] = {}
         for node in self.statements:
@@ -166,7 +170,8 @@ class _Reader:
         return Unread(" ".join((ast.get_source_segment(self.text, node) or "...").split())[:200])
 
     def _plain(self, node: ast.expr, depth: int) -> Any:
-        if depth > 20:
+        self.values_left -= 1
+        if depth > 20 or self.values_left < 0:
             raise ValueError
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
             return node.value

@@ -17,6 +17,8 @@ _OPERATORS: Mapping[type, Any] = {
     **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
 }
 _LARGEST = 10**12
+_LONGEST = 10_000
+"""Characters of a variable: one that holds another two times, which does so too, would fill the memory."""
 _ALL_ARGUMENTS = ("$@", "$*", "${@:1}", "${@}")
 
 
@@ -34,7 +36,7 @@ def commands(text: str) -> list[list[str]]:
             words = words[1:]
         while words and _ASSIGNMENT.match(words[0]):
             name, _, value = words.pop(0).partition("=")
-            known[name] = _filled(value, known)
+            known[name] = _filled(value, known)[:_LONGEST]
         filled = [_filled(word, known) for word in words if word not in _ALL_ARGUMENTS]
         if filled:
             found.append(filled)
