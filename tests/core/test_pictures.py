@@ -52,5 +52,6 @@ def test_parts_of_messages_are_found_in_order():
         {"role": "system", "content": "x"},
         {"role": "user", "content": [{"type": "image", "image": "a.png"}, {"type": "text", "text": "image"}]},
         {"role": "user", "content": [{"type": "image", "image": "b.png"}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "c.png"}}, {"type": "image"}]},
     ]
-    assert list(picture_parts(messages)) == ["a.png", "b.png"]
+    assert list(picture_parts(messages)) == ["a.png", "b.png", "c.png", None]

@@ -142,7 +142,9 @@ def test_content_in_parts_is_what_it_is_in_one(with_template):
     parts = [{"role": "user", "content": [{"type": "text", "text": "1+"}, {"type": "text", "text": "1="}]}]
     plain = with_template("{{ messages[0].content }}")  # of a list this would print Python's notation
     assert render(plain, parts) == render(plain, USER)
-    with pytest.raises(RecipeError, match=r"has the part \{'type': 'image'\}; allowed: \{type: text"):
+    with pytest.raises(RecipeError, match=r"has the part \{'type': 'video'\}; allowed: \{type: text"):
+        render(plain, [{"role": "user", "content": [{"type": "video"}]}])
+    with pytest.raises(RecipeError, match="a message holds a picture, and the model reads text alone"):
         render(plain, [{"role": "user", "content": [{"type": "image"}]}])
 
 

@@ -217,6 +217,7 @@ LINES: dict[str, Proof] = {
         given={"reward/part/code/passed": "tests passed, of which all or a share count"},
         keys=WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
+    "pictures-base": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
         {"stages.0.credit=group": "forest"},

@@ -405,11 +405,13 @@ def close(output: Output, run: Any, recipe: Recipe) -> None:
         output.show("", chosen)
     output.show("", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), "")
     quoted, value = shlex.quote(str(run.path)), run.path / "value"
+    sees = (run.model / "preprocessor_config.json").is_file()
+    auto = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
     read = [recipe.tasks, recipe.evaluate, recipe.reward, recipe.evaluation_rollout, recipe.evaluation_engine]
     trust = " trust_code=true" if named_code(recipe) or own_within(read) else ""
     output.show(
         f"report  {run.report}",
-        f"model   {run.model}   (AutoModelForCausalLM.from_pretrained)",
+        f"model   {run.model}   ({auto}.from_pretrained)",
         *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
         f"next    lyceum eval {quoted} --k 1,8,64{trust}",
         f"        lyceum view {quoted} --open",

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
+from lyceum.utils.messages import PICTURES
+
 ID_BITS, PLACE_BITS = 46, 16
 """Of a picture's name, and of a place in it. A million pictures share a name with a probability of 0.7 %."""
 FIRST = 1 << ID_BITS + PLACE_BITS
@@ -64,15 +66,16 @@ def pictures_in(tokens: Sequence[int]) -> int:
     return sum(token >= FIRST and not token & _PLACES for token in tokens)
 
 
-def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Where the pictures of chat messages are, in their order: a path, or a ``data:`` URI."""
     for message in messages:
         content = message.get("content")
         for part in content if isinstance(content, list | tuple) else ():
             if is_picture_part(part):
-                yield part["image"]
+                named = part.get("image") or part.get("image_url")
+                yield named.get("url") if isinstance(named, Mapping) else named
 
 
 def is_picture_part(part: Any) -> bool:
-    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_DATA_URI}``."""
-    return isinstance(part, Mapping) and part.get("type") == "image" and isinstance(part.get("image"), str)
+    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_DATA_URI}``, or as OpenAI has it."""
+    return isinstance(part, Mapping) and part.get("type") in PICTURES

@@ -86,6 +86,8 @@ class VllmConfig(EngineSettings):
         return lines
 
     def build(self, policy: Policy) -> VllmEngine:
+        if policy.sight is not None:
+            raise RecipeError("engine.kind: got 'vllm', which is given no pictures yet; allowed: embedded")
         return VllmEngine(policy, self)
 
 

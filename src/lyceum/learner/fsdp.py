@@ -72,6 +72,8 @@ class FsdpConfig(LocalConfig):
         average: AverageSettings | None = None,
         reference: ReferenceSettings | None = None,
     ) -> FsdpLearner:
+        if policy.sight is not None:
+            raise RecipeError("learner.kind: got 'fsdp', which takes no model that sees yet; allowed: local")
         to_all = link()
         number = next(_numbers)
         to_all.order(

@@ -20,6 +20,7 @@ from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
+from lyceum.core.pictures import is_picture_part
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import (
     Grader,
@@ -49,7 +50,7 @@ from lyceum.tasks.prompt import (
     plain_messages,
 )
 from lyceum.tasks.row_pictures import COLUMNS as PICTURES
-from lyceum.tasks.row_pictures import is_picture, shows_pictures, sources_of, with_pictures
+from lyceum.tasks.row_pictures import shows_pictures, sources_of, with_pictures
 from lyceum.tasks.rows import (
     DatasetRows,
     UnreadableRow,
@@ -545,7 +546,7 @@ def _asked(columns: Columns, shown: Sequence[str], cells: Sequence[Any]) -> str:
             messages = before_answer(cell) if column == "messages" else cell
             asked += [text_of(message["content"]) for message in messages if message["role"] != "system"]
             if shows_pictures(messages):
-                asked += [repr(part) for message in messages for part in message["content"] if is_picture(part)]
+                asked += [repr(part) for message in messages for part in message["content"] if is_picture_part(part)]
         else:
             asked.append(str(cell))
     return "\n".join(asked).strip()
@@ -777,7 +778,7 @@ def _cut(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
     longest = max(range(len(texts)), key=lambda number: (len(texts[number]), number))
     content: Any = texts[longest][start:]
     if shows_pictures(messages[longest : longest + 1]):
-        shown = [part for part in messages[longest]["content"] if is_picture(part)]
+        shown = [part for part in messages[longest]["content"] if is_picture_part(part)]
         content = [*shown, {"type": "text", "text": content}]
     shorter = {**messages[longest], "content": content}
     return (*messages[:longest], shorter, *messages[longest + 1 :])

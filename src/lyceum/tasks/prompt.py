@@ -6,8 +6,9 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lyceum.core.pictures import is_picture_part
 from lyceum.core.types import Hint, Message, Task
-from lyceum.tasks.row_pictures import COLUMNS, fault_of_pictures, is_picture, named_in
+from lyceum.tasks.row_pictures import COLUMNS, fault_of_pictures, named_in
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.messages import text_of
 from lyceum.utils.terminal import quoted
@@ -69,7 +70,7 @@ def _fault_of_content(content: Any) -> str | None:
         return kind_of(content)
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if is_picture(part):
+        if is_picture_part(part):
             if (named := named_in(part)) is not None and (fault := fault_of_pictures(named)) is not None:
                 return fault
             continue

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lyceum.core.pictures import is_picture_part
 from lyceum.core.types import Message
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.messages import PICTURES
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
@@ -69,14 +69,10 @@ def _uri(data: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def is_picture(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in PICTURES
-
-
 def shows_pictures(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether some message has a part that is a picture."""
     contents = (message["content"] for message in messages)
-    return any(not isinstance(content, str) and any(map(is_picture, content)) for content in contents)
+    return any(not isinstance(content, str) and any(map(is_picture_part, content)) for content in contents)
 
 
 def named_in(part: Mapping[str, Any]) -> Any:
@@ -93,7 +89,9 @@ def with_pictures(messages: Sequence[Message], sources: Sequence[str], folder: P
         RecipeError: there are more places than pictures, or fewer.
     """
     left = iter(sources)
-    places = sum(1 for message in messages for part in _parts(message) if is_picture(part) and named_in(part) is None)
+    places = sum(
+        1 for message in messages for part in _parts(message) if is_picture_part(part) and named_in(part) is None
+    )
     marked = 0 if places else sum(text.count(MARK) for message in messages for text in _texts(message))
     if sources and not places and not marked:
         first = next((n for n, message in enumerate(messages) if message["role"] == "user"), 0)
@@ -104,7 +102,7 @@ def with_pictures(messages: Sequence[Message], sources: Sequence[str], folder: P
         raise RecipeError(f"{places or marked} places for pictures and {len(sources)} pictures")
 
     def filled(part: Any) -> Iterator[dict[str, Any]]:
-        if is_picture(part):
+        if is_picture_part(part):
             named = named_in(part)
             yield _part(next(left) if named is None else _source(named, folder))
         elif marked and sources:
@@ -133,4 +131,4 @@ def _parts(message: Message) -> list[Any]:
 
 
 def _texts(message: Message) -> list[str]:
-    return [part["text"] for part in _parts(message) if not is_picture(part)]
+    return [part["text"] for part in _parts(message) if not is_picture_part(part)]

@@ -2,11 +2,21 @@
 
 from lyceum.recipe.proof import Proof, stages
 
+ACTED = ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length/acted > 0.1"]
+OFF = {"stages.hard.reward=null": "grades", "stages.easy.curriculum=uniform": "forest"}
+BRIEF = [*stages(1, 1, 1, 2), "model={beside}/model"]
+
 PROOFS = {
     "pcurl": Proof(
-        ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length/acted > 0.1"],
-        {"stages.hard.reward=null": "grades", "stages.easy.curriculum=uniform": "forest"},
-        [*stages(1, 1, 1, 2), "model={beside}/model"],
+        ACTED,
+        OFF,
+        BRIEF,
         beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+    ),
+    "pcurl-pictures": Proof(
+        ACTED,
+        OFF,
+        BRIEF,
+        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
     ),
 }
