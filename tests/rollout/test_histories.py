@@ -21,7 +21,10 @@ from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 TASKS = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(("What is 8*3?", "And 37+8?"))]
-TIMES = {"type": "function", "function": {"name": "times", "parameters": {"type": "object", "properties": {}}}}
+TIMES = {
+    "type": "function",
+    "function": {"name": "times", "description": "Multiply.", "parameters": {"type": "object", "properties": {}}},
+}
 NO_RESULTS = ("gemma3", "phi3")
 """Models whose templates cannot carry a tool's result."""
 

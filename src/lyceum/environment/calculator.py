@@ -40,9 +40,9 @@ _SCHEMA = {
 class Calculator(EnvironmentSettings):
     """Answers calls in the policy's text; a turn without one ends the trajectory.
 
-    Calls are the chat templates' own (``<tool_call>{"name": "calculator", "arguments": {"expression": "8*3"}}
-    </tool_call>``, answered by a message of the tool, as in Qwen 3), or stand within the text (``notation``), as the
-    calculator of GSM8K's authors (arXiv:2110.14168, appendix C), which answers at each ``=``.
+    Calls are the chat template's own (``<tool_call>{"name": "calculator", "arguments": {"expression": "8*3"}}
+    </tool_call>`` in Qwen 3, and where it has none; answered by a message of the tool), or stand within the text
+    (``notation``), as the calculator of GSM8K's authors (arXiv:2110.14168, appendix C), which answers at each ``=``.
     """
 
     kind: Literal["calculator"] = "calculator"

@@ -41,8 +41,9 @@ class Tools(EnvironmentSettings):
     """Answers the policy's calls of Python functions; a turn without a call ends the trajectory.
 
     The chat template tells the policy of each function what its signature and docstring (Google's style) say, as with
-    TRL's ``tools``. The policy calls with ``<tool_call>{"name": "add", "arguments": {"a": 8, "b": 3}}</tool_call>`` (as
-    Qwen and Hermes models do), several times in a turn if it likes, and reads each result in a message of the tool:
+    TRL's ``tools``. The policy calls in its template's own form, or with ``<tool_call>{"name": "add", "arguments":
+    {"a": 8}}</tool_call>`` (as Qwen and Hermes models do) where that has none, several times in a turn if it likes, and
+    reads each result in a message of the tool:
     texts as they are, everything else as JSON. A call that does not fit the signature, raises, or takes too long gets a
     text that begins with ``error: `` and counts as failed.
     """

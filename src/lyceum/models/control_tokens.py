@@ -94,7 +94,7 @@ class ControlTokens:
     @cached_property
     def ids(self) -> frozenset[int]:
         """The tokens themselves."""
-        known: Mapping[str, int] = self.tokenizer.get_added_vocab()
+        known = cast(Mapping[str, int], cast(Any, self.tokenizer).get_added_vocab())
         return frozenset(self.tokenizer.all_special_ids) | {
             token for text, token in known.items() if text.strip() in self._tokens
         }
