@@ -7,9 +7,10 @@ import math
 import pytest
 from agents import POLICY, SAMPLING, ask, leaves_of, one_tree, post, trees_of
 
-from lyceum.core.types import Origin
+from lyceum.core.types import Origin, Spoken, ToolCall
 from lyceum.engine.constraint.json_schema import JsonSchemaConstraint
 from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.runtime._chat import read_reply
 
 HELLO = [{"role": "user", "content": "What is 8*3?"}]
 
@@ -343,3 +344,19 @@ def test_models_are_listed():
     listed = []
     one_tree(agent)
     assert listed == ["policy"]
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_reply_is_read_in_the_form_of_the_models_template(calls):
+    form = Spoken("Let me see.<|im_end|>", "It is a product.", (ToolCall("times", {"a": 8}),))
+    text = "<think>It is a product.</think>Let me see. CALL"
+    said = read_reply(text, form, ending="<|im_end|>", stops=(), calls=calls)
+    assert (said.content, said.calls) == (("Let me see.", (("times", '{"a": 8}'),)) if calls else (text, ()))
+    assert said.thoughts == "It is a product."
+    # Hermes' calls stand in the text, for those of the endpoint to read: what is none stays.
+    call = '<tool_call>{"name": "times", "arguments": {"a": 8}}</tool_call>'
+    text = f"<think>Hm.</think>\n\nSo {call}<tool_call>{{</tool_call>"
+    said = read_reply(text, None, ending="", stops=(), calls=calls)
+    assert said.thoughts == "Hm."
+    assert said.calls == ((("times", '{"a": 8}'),) if calls else ())
+    assert said.content.endswith("<tool_call>{</tool_call>")

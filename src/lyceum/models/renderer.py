@@ -179,12 +179,15 @@ class Renderer:
         """The text of one token, a special one's too."""
         return self._text([token])
 
+    def ending(self, answer: Sequence[int]) -> str:
+        """The control token that an answer ends with, as text; empty where it ends with none."""
+        return self._text(answer[-1:]) if answer and answer[-1] in self.controls.ids else ""
+
     def _appended(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> str:
         """What the template writes after an answer that stands."""
         found = self._stand_in(prompt.messages, messages, prompt.tools)
-        write, asked, last = partial(self._write, prompt.tools), question(prompt.messages), answer[-1:]
-        ends = self._text(last) if last and last[0] in self.controls.ids else ""
-        return appended(write, asked, messages, _name(prompt.tools), found, ends, self.controls.pattern)
+        write, asked = partial(self._write, prompt.tools), question(prompt.messages)
+        return appended(write, asked, messages, _name(prompt.tools), found, self.ending(answer), self.controls.pattern)
 
     def _rewritten(
         self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message], said: Message

@@ -187,6 +187,7 @@ class Agent(RolloutSettings):
                 return await self.episode(found, context, number, sampling)
 
         ended = await gather(one(number) for number in range(first, first + samples))
+        _in_order(context.tree, [leaf for each in ended for leaf in each.leaf.episode])
         # Together, as rewards may compare them.
         texts = [each for each in ended if each.text is not None and each.leaf.grade is None]
         if texts:
@@ -367,6 +368,20 @@ def _with_result(ended: Ended, result: Any) -> Ended:
             raise ValueError(f"the agent returned {quoted(result)}; allowed: a finite number")
         ended.leaf.grade = Grade(graded["reward"], graded["correct"], parts=graded["parts"])
     return ended
+
+
+def _in_order(tree: Tree, leaves: Sequence[Node]) -> None:
+    """Order what hangs in a tree by its leaves, not by who was first to ask."""
+    passed: dict[int, int] = {}
+    for node in (node for leaf in leaves for node in leaf.path()):
+        passed.setdefault(id(node), len(passed))
+
+    def place(node: Node) -> tuple[int, int]:
+        return passed.get(id(node), len(passed)), node.address
+
+    tree.roots[1:] = sorted(tree.roots[1:], key=place)
+    for node in list(tree.nodes()):
+        node.children.sort(key=place)
 
 
 def _printed(text: str) -> Any:

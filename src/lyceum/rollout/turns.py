@@ -241,9 +241,10 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
     Args:
         environment: what answers the turns instead of the rollout's own; None leaves it.
     """
-    if environment is not None:
-        return Turns(environment=environment, history=rollout.history if isinstance(rollout, Turns) else "append")
-    return (None if rollout is None else rollout.independent()) or Flat()
+    if environment is None:
+        return (None if rollout is None else rollout.independent()) or Flat()
+    kept = {"history": rollout.history} if isinstance(rollout, Turns) else {}
+    return Turns(environment=environment, **kept)
 
 
 def sampled_tokens(trajectory: Node) -> int:

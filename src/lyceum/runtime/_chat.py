@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lyceum.core.tree import Node
+from lyceum.core.types import Spoken
 from lyceum.core.user_files import describe
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError
@@ -213,13 +214,22 @@ class ReplyText:
     calls: tuple[tuple[str, str], ...] = ()
 
 
-def read_reply(text: str, *, stops: Sequence[str], calls: bool) -> ReplyText:
+def read_reply(text: str, form: Spoken | None, *, ending: str, stops: Sequence[str], calls: bool) -> ReplyText:
     """Thoughts, calls and what else a reply says, without the string that it was stopped by.
 
     Args:
+        text: without control tokens.
+        form: what it says in the form of the model's chat template; None where that has none.
+        ending: the control token that ended it; empty without one.
         calls: whether to read calls of tools; what is none stays text.
     """
     ended = max((stop for stop in stops if text.endswith(stop)), key=len, default="")
+    if form is not None and not form.fault and form.calls is not None and not ended:
+        if calls or not form.calls:
+            content = form.content.removesuffix(ending)
+            named = tuple((call.name, to_json(call.arguments)) for call in form.calls)
+            return ReplyText(content.strip() if named else content, form.thoughts, named)
+        return ReplyText(text, form.thoughts)
     text = text[: len(text) - len(ended)]
     thoughts, closed, content = text.rpartition("</think>")
     thoughts = thoughts.strip().removeprefix("<think>").strip()

@@ -243,7 +243,10 @@ class ServedEpisode:
         choices: list[dict[str, Any]] = []
         replies: list[Reply] = []
         for i, leaf in enumerate(drawn):
-            message = message_of(read_reply(leaf.text, stops=stops, calls=asked.calls), leaf)
+            renderer = self._endpoint.renderer
+            form, ending = renderer.spoken(place.prompt.tokens, leaf.tokens, tools), renderer.ending(leaf.tokens)
+            said = read_reply(leaf.text, form, ending=ending, stops=stops, calls=asked.calls)
+            message = message_of(said, leaf)
             replies.append(self._conversations.add(place, messages, tools, message, leaf))
             logprobs = logprobs_of(leaf, asked.top_logprobs or 0, self._token) if asked.logprobs else None
             choices.append(choice_of(i, message, leaf, logprobs))
