@@ -93,7 +93,8 @@ def appended(
         found: of :func:`stand_in`.
         last: the control token that the answer ends with; empty without one.
     """
-    word = next(word for word in _words() if all(word not in text_of(message["content"]) for message in messages))
+    texts = [tool, *(text_of(message["content"]) for message in messages)]
+    word = next(word for word in _words() if all(word not in text for text in texts))
     turn = found.turn(word, tool)
     alone = write([*asked, turn], False).rpartition(word)[2]
     after = write([*asked, turn, *found.answered(messages, tool)], True).rpartition(word)[2]
