@@ -77,5 +77,5 @@ def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
 
 
 def is_picture_part(part: Any) -> bool:
-    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_DATA_URI}``, or OpenAI's form."""
+    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_URI}``, or as OpenAI writes it."""
     return isinstance(part, Mapping) and part.get("type") in PICTURES
