@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -114,6 +115,11 @@ def test_a_librarys_function_gives_the_same_through_lyceum(benchmarks, tmp_path,
     monkeypatch.setattr(sys, "argv", ["others.py", "--library", "theirs", "--out", str(tmp_path / "found.json")])
     others.main()
     assert '"different": []' in (tmp_path / "found.json").read_text()
+
+
+def test_the_page_of_models_says_what_was_measured(benchmarks):
+    result = json.loads((BENCHMARKS / "results" / "models.json").read_text())
+    assert (BENCHMARKS.parent / "docs" / "models.md").read_text() == benchmarks("models").page(result)
 
 
 def test_every_block_that_the_first_day_copies_is_in_its_page(benchmarks):

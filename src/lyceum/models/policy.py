@@ -61,9 +61,9 @@ class Policy:
             self.run_by_rows(self.by_rows)
         self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
         """How it takes pictures; None for a model of text alone, and over rows."""
-        # A few name a prefix that is not theirs (Llama 4's text part).
+        # Llama 4's text part names a prefix that is not its own.
         body = self.sight or getattr(self.causal, self.causal.base_model_prefix, None)
-        self.backbone = cast(nn.Module, self.causal.get_decoder() if body is None else body)
+        self.backbone = cast(nn.Module, getattr(self.causal, "model", None) if body is None else body)
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = context_of_config(self.causal.config.get_text_config())

@@ -243,8 +243,7 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
     """
     if environment is None:
         return (None if rollout is None else rollout.independent()) or Flat()
-    kept = {"history": rollout.history} if isinstance(rollout, Turns) else {}
-    return Turns(environment=environment, **kept)
+    return Turns(environment=environment, history=rollout.history if isinstance(rollout, Turns) else "append")
 
 
 def sampled_tokens(trajectory: Node) -> int:
