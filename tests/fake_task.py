@@ -48,6 +48,9 @@ class FakeTask:
         shared.shares = (*self.shares, [tokens])
         return shared
 
+    def spoken(self, turn):
+        return None
+
     async def outside(self, answer):
         return await answer
 

@@ -62,7 +62,10 @@ def test_a_next_question_takes_the_thoughts_out_and_the_path_is_left_before_them
     renderer = renderer_of(QWEN3)
     prompt = renderer.render([USER])
     answer = sampled_apart(renderer, "<think>\n8*3=24\n</think>\n\n24.<|im_end|>")
-    follow = renderer.follow(prompt, answer, [NEXT])
+    appended = renderer.follow(prompt, answer, [NEXT])
+    assert appended.keep == len(prompt.tokens) + len(answer), "but where histories are appended to"
+    assert text_of(renderer, appended.tokens) == ("\n<|im_start|>user\nAnd 2 more?<|im_end|>\n<|im_start|>assistant\n")
+    follow = renderer.follow(prompt, answer, [NEXT], "template")
     assert follow.keep == len(prompt.tokens), "nothing of the answer stands behind the thoughts"
     shown = "24.<|im_end|>\n<|im_start|>user\nAnd 2 more?<|im_end|>\n<|im_start|>assistant\n"
     assert text_of(renderer, follow.tokens) == shown
@@ -73,36 +76,39 @@ def test_a_next_question_takes_the_thoughts_out_and_the_path_is_left_before_them
 def test_thoughts_several_turns_ago_are_where_the_path_is_left():
     renderer = renderer_of(QWEN3)
     prompt = renderer.render([USER])
-    first = renderer.follow(prompt, ids(renderer, "<think>\na\n</think>\n\ncall<|im_end|>"), [TOOL])
+    first = renderer.follow(prompt, ids(renderer, "<think>\na\n</think>\n\ncall<|im_end|>"), [TOOL], "template")
     answer = ids(renderer, "<think>\nb\n</think>\n\n24<|im_end|>")
-    follow = renderer.follow(first.prompt, answer, [NEXT])
+    follow = renderer.follow(first.prompt, answer, [NEXT], "template")
     assert follow.keep == len(prompt.tokens)
     assert "<think>" not in follow.prompt.text
     assert "call<|im_end|>\n<|im_start|>user\n<tool_response>" in follow.prompt.text
 
 
-def test_an_answer_without_thoughts_stands():
+@pytest.mark.parametrize("history", ["append", "template"])
+def test_an_answer_without_thoughts_stands(history):
     # Last of its conversation it would be rendered with an empty place for them; what was sampled has none.
     renderer = renderer_of(QWEN3)
     prompt, answer = renderer.render([USER]), ids(renderer_of(QWEN3), "24<|im_end|>")
-    follow = renderer.follow(prompt, answer, [NEXT])
+    follow = renderer.follow(prompt, answer, [NEXT], history)
     assert follow.keep == len(prompt.tokens) + len(answer)
     assert text_of(renderer, follow.tokens).startswith("\n<|im_start|>user\nAnd")
 
 
-def test_what_a_template_would_trim_stays_as_it_was_sampled():
+@pytest.mark.parametrize("history", ["append", "template"])
+def test_what_a_template_would_trim_stays_as_it_was_sampled(history):
     renderer = renderer_of(CHATML)
     prompt, answer = renderer.render([USER]), ids(renderer_of(CHATML), "  24 \n<|im_end|>")
-    follow = renderer.follow(prompt, answer, [NEXT])
+    follow = renderer.follow(prompt, answer, [NEXT], history)
     assert follow.keep == len(prompt.tokens) + len(answer)
     assert text_of(renderer, follow.tokens).startswith("\n<|im_start|>user\nAnd")
 
 
+@pytest.mark.parametrize("history", ["append", "template"])
 @pytest.mark.parametrize("end", ["", "<|endoftext|>", "<|im_end|>"])
-def test_an_answer_that_did_not_end_is_ended_by_the_template(end):
+def test_an_answer_that_did_not_end_is_ended_by_the_template(end, history):
     renderer = renderer_of(CHATML)
     prompt, answer = renderer.render([USER]), ids(renderer_of(CHATML), f"24 {end}")
-    follow = renderer.follow(prompt, answer, [NEXT])
+    follow = renderer.follow(prompt, answer, [NEXT], history)
     assert follow.keep == len(prompt.tokens) + len(answer)
     expected = ("" if end == "<|im_end|>" else "<|im_end|>") + "\n<|im_start|>user\n"
     assert text_of(renderer, follow.tokens).startswith(expected)
@@ -113,7 +119,10 @@ def test_an_end_of_sequence_that_the_template_does_not_write_is_left_out():
     renderer = renderer_of(CHATML)
     renderer.tokenizer.eos_token = "<|endoftext|>"
     prompt, answer = renderer.render([USER]), ids(renderer, "24 <|endoftext|>")
-    follow = renderer.follow(prompt, answer, [NEXT])
+    appended = renderer.follow(prompt, answer, [NEXT])
+    assert appended.keep == len(prompt.tokens) + len(answer), "but for histories that are appended to"
+    assert appended.tokens == renderer.follow(prompt, answer, [NEXT], "template").tokens
+    follow = renderer.follow(prompt, answer, [NEXT], "template")
     assert follow.keep == len(prompt.tokens) + len(answer) - 1
     assert text_of(renderer, follow.tokens).startswith("<|im_end|>\n<|im_start|>user\n")
 
@@ -133,18 +142,19 @@ def test_the_built_in_template_goes_on_after_the_end_of_sequence():
     thought=st.booleans(),
     ended=st.booleans(),
     tool=st.booleans(),
+    history=st.sampled_from(["append", "template"]),
 )
-def test_whatever_is_said_the_kept_part_is_a_beginning_of_the_path(template, said, thought, ended, tool):
+def test_whatever_is_said_the_kept_part_is_a_beginning_of_the_path(template, said, thought, ended, tool, history):
     renderer = renderer_of(template)
     prompt = renderer.render([USER])
     content = ("<think>\nwell\n</think>\n\n" if thought else "") + said
     answer = sampled_apart(renderer, content + ("<|im_end|>" if ended else ""))
-    follow = renderer.follow(prompt, answer, [TOOL if tool else NEXT])
+    follow = renderer.follow(prompt, answer, [TOOL if tool else NEXT], history)
     path = (*prompt.tokens, *answer)
     assert follow.prompt.tokens == (*path[: follow.keep], *follow.tokens)
     assert follow.prompt.text == text_of(renderer, follow.prompt.tokens)
     assert follow.prompt.text.endswith("<|im_start|>assistant\n")
-    if template == CHATML or tool:
+    if template == CHATML or tool or history == "append":
         assert follow.keep == len(path)
 
 

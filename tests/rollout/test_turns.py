@@ -214,10 +214,11 @@ def test_a_conversation_is_what_the_template_writes(name):
 
 
 def test_where_the_template_takes_thoughts_out_the_trajectory_goes_on_below_what_stands():
-    policy, settings = POLICIES["qwen3"], settings_of("user")
+    policy, settings = POLICIES["qwen3"], settings_of("user").model_copy(update={"history": "template"})
     trees = trees_of(policy, settings, after_thoughts(policy, settings))
     metrics = settings.metrics(trees)
     assert metrics["rewritten"] > 0
+    assert metrics["untrained"] == 0
     for tree in trees:
         for leaf in tree.trajectories:
             path = leaf.path()

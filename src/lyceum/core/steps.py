@@ -173,6 +173,7 @@ def cut_off(node: Node, tokens: int) -> Node:
         reward=0.0,
         value=None,
         stats={},
+        others=[],
         address=counter_seed(node.address, "head", len(node.path_tokens()) - len(node.tokens) + tokens),
         draws=0,
         **{run: getattr(node, run)[:tokens] for run in RUNS},

@@ -593,6 +593,35 @@ class Example(NamedTuple):
     ends: Sequence[int] = ()
 
 
+History = Literal["append", "template"]
+"""How a conversation goes on where the template writes earlier turns otherwise than they were sampled: what was sampled
+stands and the new messages are appended, or the path is left where the template's history differs."""
+
+
+class ToolCall(NamedTuple):
+    """A call that can be read; whether there is such a tool, and it takes these arguments, is not checked yet."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a turn says in the model's own form.
+
+    Attributes:
+        content: what is neither thought nor call.
+        thoughts: what the model marks as such.
+        calls: of tools; None where they are in the content, as ``<tool_call>{"name": ...}</tool_call>``.
+        fault: why calls cannot be read; empty where they can.
+    """
+
+    content: str
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] | None = ()
+    fault: str = ""
+
+
 class GradingContext(Protocol):
     """One task in one step, as graders see it: what they may ask of the run's own model."""
 
@@ -616,6 +645,11 @@ class GradingContext(Protocol):
 
     def encode_after(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after these tokens, which stay as they are."""
+        ...
+
+    def spoken(self, turn: Node) -> Spoken | None:
+        """What the turn that ends in a node says, read as the model's chat template writes; None where that has no form
+        of calls."""
         ...
 
     @property
@@ -719,13 +753,13 @@ class Context(GradingContext, Protocol):
         """
         ...
 
-    def follow(self, node: Node, messages: Sequence[Message]) -> tuple[int, list[int]]:
+    def follow(self, node: Node, messages: Sequence[Message], history: History = "append") -> tuple[int, list[int]]:
         """How the conversation goes on after the answer that ends in ``node``: by the chat template, up to where the
         next answer begins.
 
         Returns:
-            How many tokens of the path stand, and those that come after them. Fewer than all stand where the template
-            rewrites history: the path is left there.
+            How many tokens of the path stand, and those that come after them. Where history is appended to all stand;
+            with ``template`` fewer where the template rewrites it: the path is left there.
         Raises:
             ValueError: the prompt above ``node`` was not rendered by this context.
         """

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from lyceum.core.tree import Node
-from lyceum.core.types import GradingContext, Message, Observation
+from lyceum.core.types import GradingContext, Message, Observation, ToolCall
 from lyceum.environment._notation import AnswerSoFar, Notation
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
+from lyceum.utils.numbers import to_json
 
 ERROR = "error"
 """Beginning of a result that says what is wrong with a call."""
 FORM = '{"name": TOOL, "arguments": {...}}'
-
-
-class Call(NamedTuple):
-    """A call that can be read; whether there is such a tool, and it takes these arguments, is not checked yet."""
-
-    name: str
-    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,17 +33,51 @@ class CallResult:
         return cls(f"{ERROR}: {why}", name, failed=True)
 
 
-def tool_calls(said: str, *, limits: DocumentLimits, most: int) -> list[Call | CallResult]:
-    """The calls ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` of a turn, in order; those that cannot be
-    read, and the first beyond ``most``, as the result that they get."""
+def tool_calls(
+    said: str, turn: Node, context: GradingContext, *, limits: DocumentLimits, most: int
+) -> list[ToolCall | CallResult]:
+    """The calls of a turn, in order; those that cannot be read, and the first beyond ``most``, as the result that they
+    get.
+
+    They are read as the model's chat template writes calls, outside of thoughts; where it has no form of its own, which
+    prompts then have to tell of, as ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``.
+
+    Args:
+        said: the turn's text, without control tokens.
+    """
+    spoken = context.spoken(turn)
+    if spoken is None:
+        return hermes_calls(said, limits=limits, most=most)
+    if spoken.fault:
+        return [CallResult.error(f"the call cannot be read ({spoken.fault}); allowed: as the chat template writes it")]
+    if spoken.calls is None:
+        return hermes_calls(spoken.content, limits=limits, most=most)
+    calls = [_within(call, limits) for call in spoken.calls[:most]]
+    return [*calls, *(_more(most) if len(spoken.calls) > most else ())]
+
+
+def hermes_calls(said: str, *, limits: DocumentLimits, most: int) -> list[ToolCall | CallResult]:
+    """The calls ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` of a text, as :func:`tool_calls`."""
     # Not by a regular expression, which is quadratic where calls begin and do not end.
     parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
     calls = [call for call, end, _ in parts if end]
-    more = [CallResult.error(f"more than {most} calls in a turn")] if len(calls) > most else []
-    return [*(_read(call, limits) for call in calls[:most]), *more]
+    return [*(_read(call, limits) for call in calls[:most]), *(_more(most) if len(calls) > most else ())]
 
 
-def _read(call: str, limits: DocumentLimits) -> Call | CallResult:
+def _more(most: int) -> list[CallResult]:
+    return [CallResult.error(f"more than {most} calls in a turn")]
+
+
+def _within(call: ToolCall, limits: DocumentLimits) -> ToolCall | CallResult:
+    """A call whose arguments are within the limits of a document."""
+    try:
+        arguments = read_json(to_json(call.arguments), limits=limits)
+    except (DocumentError, ValueError, RecursionError) as error:
+        return CallResult.error(f"the call's arguments cannot be read ({error})")
+    return ToolCall(call.name, arguments)
+
+
+def _read(call: str, limits: DocumentLimits) -> ToolCall | CallResult:
     try:
         read = read_json(call, limits=limits)
     except DocumentError as error:
@@ -58,7 +85,7 @@ def _read(call: str, limits: DocumentLimits) -> Call | CallResult:
     name, arguments = (read.get("name"), read.get("arguments")) if isinstance(read, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return CallResult.error(f"no call of a tool with arguments; allowed: {FORM}")
-    return Call(name, arguments)
+    return ToolCall(name, arguments)
 
 
 def answered(

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, GradingContext, Observation
+from lyceum.core.types import Environment, GradingContext, Observation, ToolCall
 from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
-from lyceum.environment._tool_calls import ERROR, Call, CallResult, answered, tool_calls
+from lyceum.environment._tool_calls import ERROR, CallResult, answered, tool_calls
 from lyceum.utils.arithmetic import ALL, OF_EXPRESSIONS, NotArithmetic, evaluate
 from lyceum.utils.documents import DocumentLimits
 from lyceum.utils.terminal import quoted
@@ -40,9 +40,9 @@ _SCHEMA = {
 class Calculator(EnvironmentSettings):
     """Answers calls in the policy's text; a turn without one ends the trajectory.
 
-    Calls are the chat templates' own (``<tool_call>{"name": "calculator", "arguments": {"expression": "8*3"}}
-    </tool_call>``, answered by a message of the tool, as in Qwen 3), or stand within the text (``notation``), as the
-    calculator of GSM8K's authors (arXiv:2110.14168, appendix C), which answers at each ``=``.
+    Calls are the chat template's own (``<tool_call>{"name": "calculator", "arguments": {"expression": "8*3"}}
+    </tool_call>`` in Qwen 3, and where it has none; answered by a message of the tool), or stand within the text
+    (``notation``), as the calculator of GSM8K's authors (arXiv:2110.14168, appendix C), which answers at each ``=``.
     """
 
     kind: Literal["calculator"] = "calculator"
@@ -76,20 +76,22 @@ class CalculatorEnvironment(WithinTurn):
         self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
     ) -> Observation[AnswerSoFar]:
         of = self.settings
-        results = [self.result(call) for call in self.calls(state, said)]
+        results = [self.result(call) for call in self.calls(state, said, turn, context)]
         return answered(state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward)
 
-    def calls(self, state: AnswerSoFar, said: str) -> Sequence[Call | CallResult]:
+    def calls(
+        self, state: AnswerSoFar, said: str, turn: Node, context: GradingContext
+    ) -> Sequence[ToolCall | CallResult]:
         """The turn's calls, or the error that one gets."""
         if self.settings.notation is None:
-            return tool_calls(said, limits=_CALL_LIMITS, most=MOST_CALLS)
+            return tool_calls(said, turn, context, limits=_CALL_LIMITS, most=MOST_CALLS)
         query = self.settings.notation.query(state.text, said)
         if query is not None and not self.settings.notation.begin:
             # 55!45-2 corrects 55 and asks for 45-2.
             query = query[len(query.rstrip(OF_EXPRESSIONS)) :]
-        return [] if query is None else [Call(NAME, {"expression": query})]
+        return [] if query is None else [ToolCall(NAME, {"expression": query})]
 
-    def result(self, call: Call | CallResult) -> CallResult:
+    def result(self, call: ToolCall | CallResult) -> CallResult:
         if isinstance(call, CallResult):
             return replace(call, name=NAME)
         if call.name != NAME:

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, GradingContext, Observation, TaskSource
+from lyceum.core.types import Environment, GradingContext, Observation, TaskSource, ToolCall
 from lyceum.core.user_files import describe
 from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
-from lyceum.environment._tool_calls import Call, CallResult, answered, tool_calls
+from lyceum.environment._tool_calls import CallResult, answered, tool_calls
 from lyceum.reward.function_registry import PLACE, SYNC, TOOL, registered_tool, shown
 from lyceum.reward.user_code import UserFunction, caller, trusted_function
 from lyceum.utils.aio import gather
@@ -41,8 +41,9 @@ class Tools(EnvironmentSettings):
     """Answers the policy's calls of Python functions; a turn without a call ends the trajectory.
 
     The chat template tells the policy of each function what its signature and docstring (Google's style) say, as with
-    TRL's ``tools``. The policy calls with ``<tool_call>{"name": "add", "arguments": {"a": 8, "b": 3}}</tool_call>`` (as
-    Qwen and Hermes models do), several times in a turn if it likes, and reads each result in a message of the tool:
+    TRL's ``tools``. The policy calls in its template's own form, or with ``<tool_call>{"name": "add", "arguments":
+    {"a": 8}}</tool_call>`` (as Qwen and Hermes models do) where that has none, several times in a turn if it likes, and
+    reads each result in a message of the tool:
     texts as they are, everything else as JSON. A call that does not fit the signature, raises, or takes too long gets a
     text that begins with ``error: `` and counts as failed.
     """
@@ -191,23 +192,25 @@ class ToolsEnvironment(WithinTurn):
     ) -> Observation[AnswerSoFar]:
         of = self.settings
         # Together: a turn takes as long as its slowest call.
-        results: list[CallResult] = await gather(self.result(call) for call in self.calls(state, said))
+        results: list[CallResult] = await gather(self.result(call) for call in self.calls(state, said, turn, context))
         counts = Counter(f"calls/{result.name}" for result in results if result.name)
         counts += Counter(f"failed_calls/{result.name}" for result in results if result.name and result.failed)
         return answered(
             state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward, counts=counts
         )
 
-    def calls(self, state: AnswerSoFar, said: str) -> Sequence[Call | CallResult]:
+    def calls(
+        self, state: AnswerSoFar, said: str, turn: Node, context: GradingContext
+    ) -> Sequence[ToolCall | CallResult]:
         """The turn's calls, or the error that one gets."""
         notation = self.settings.notation
         if notation is None:
-            return tool_calls(said, limits=_CALL_LIMITS, most=self.settings.max_calls)
+            return tool_calls(said, turn, context, limits=_CALL_LIMITS, most=self.settings.max_calls)
         [(name, tool)] = self.tools.items()
         query = notation.query(state.text, said)
-        return [] if query is None else [Call(name, {tool.only: query})]
+        return [] if query is None else [ToolCall(name, {tool.only: query})]
 
-    async def result(self, call: Call | CallResult) -> CallResult:
+    async def result(self, call: ToolCall | CallResult) -> CallResult:
         if isinstance(call, CallResult):
             return call
         tool, most = self.tools.get(call.name), self.settings.max_characters

@@ -59,7 +59,7 @@ class ControlTokens:
         ends = [0]
         for at, letter in enumerate(standing):
             end = ends[-1]
-            if now[end : end + 1] == " " != letter and at and self._pattern.match(standing, at - 1):
+            if now[end : end + 1] == " " != letter and at and self.pattern.match(standing, at - 1):
                 end += 1
             if now[end : end + 1] != letter:
                 break
@@ -74,7 +74,7 @@ class ControlTokens:
         found = any(spelled in text for spelled in self._spellings)
         if not found and not (self._normalised and any(spelled in text.lower() for spelled in self._lower)):
             return text
-        return broken(text, self._pattern)
+        return broken(text, self.pattern)
 
     @cached_property
     def _tokens(self) -> dict[str, bool]:
@@ -92,6 +92,14 @@ class ControlTokens:
         }
 
     @cached_property
+    def ids(self) -> frozenset[int]:
+        """The tokens themselves."""
+        known = cast(Mapping[str, int], cast(Any, self.tokenizer).get_added_vocab())
+        return frozenset(self.tokenizer.all_special_ids) | {
+            token for text, token in known.items() if text.strip() in self._tokens
+        }
+
+    @cached_property
     def _spellings(self) -> list[str]:
         return list(self._tokens)
 
@@ -104,6 +112,6 @@ class ControlTokens:
         return [text.lower() for text in self._spellings]
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
+    def pattern(self) -> re.Pattern[str]:
         longest_first = sorted(self._spellings, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)), re.I if self._normalised else 0)

@@ -42,8 +42,11 @@ def check_prompts(
     """
     reader = TokenizerReader(key, tokenizer, limit, tools)
     source = fitted(source, reader)
-    for i in checked_tasks(source, CHECKED)[:CHECKED]:
+    checked = checked_tasks(source, CHECKED)[:CHECKED]
+    for i in checked:
         reader.check(source[i])
+    if tools and checked:
+        reader.check_tools(source[checked[0]])
     return source
 
 
@@ -66,6 +69,22 @@ class TokenizerReader:
     ) -> None:
         self.key, self.tokenizer, self.limit, self.tools = key, tokenizer, limit, tools
         self.renderer = Renderer(tokenizer)
+
+    def check_tools(self, task: Task) -> None:
+        """Refuse a template that cannot carry what tools return; say where a prompt tells nothing of them.
+
+        Raises:
+            RecipeError: it refuses tools' results, or leaves them out.
+        """
+        self.renderer.check_results(self.tools)
+        told = self.renderer.render(task.messages, self.tools).text
+        if told == self.renderer.render(task.messages).text and "<tool_call>" not in told:
+            log.warning(
+                "model.chat_template: the template used with %s has no place for tools, so that the model is not told "
+                "of them; allowed: another model or template, or prompts that say what there is, and that calls are "
+                'written <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
+                printable(self.tokenizer.name_or_path or "the model"),
+            )
 
     def tokens(self, task: Task) -> int:
         return characters if self.far_too_long(characters := prompt_characters(task)) else len(self._render(task))

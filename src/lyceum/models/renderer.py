@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 from lyceum.core.spans import TokenEnds, text_ends, token_span
 from lyceum.core.tree import Node
-from lyceum.core.types import Message
+from lyceum.core.types import History, Message, Spoken
 from lyceum.core.user_files import user_file
+from lyceum.models._appended import StandIn, appended, question, stand_in
 from lyceum.models.chat import ADVICE, KEY, check_text, plain
 from lyceum.models.control_tokens import ControlTokens
+from lyceum.models.responses import Form, form_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.terminal import quoted
 
 ANSWER = "nightingale"
 """Stands for an answer, to see what a template writes after one."""
+CARRIES = (
+    "allowed: a model or a template (model.chat_template) that writes them; for tools also calls within the text "
+    "(environment.notation)"
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +49,8 @@ class FollowUp(NamedTuple):
     """How a conversation goes on after an answer.
 
     Attributes:
-        keep: how many tokens of prompt and answer stand. Fewer than all where the template rewrites history (it takes
-            earlier thoughts out, say): the path branches there.
+        keep: how many tokens of prompt and answer stand: all where history is appended to, otherwise fewer where the
+            template rewrites it (it takes earlier thoughts out, say): the path branches there.
         tokens: what comes after them, up to where the next answer begins.
         prompt: both together.
     """
@@ -60,6 +67,7 @@ class Renderer:
         self.tokenizer, self.controls = tokenizer, ControlTokens(tokenizer)
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
+        self._stand_ins: dict[tuple[str, ...], StandIn] = {}
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> RenderedPrompt:
         """Chat messages up to where the model's answer begins.
@@ -75,37 +83,63 @@ class Renderer:
             raise RecipeError(f"{KEY}: the template renders nothing for {quoted(chat)}; {ADVICE}")
         return RenderedPrompt(tuple(messages), tuple(tools), text, tuple(tokens))
 
-    def follow(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> FollowUp:
+    def follow(
+        self,
+        prompt: RenderedPrompt,
+        answer: Sequence[int],
+        messages: Sequence[Message],
+        history: History = "append",
+    ) -> FollowUp:
         """The conversation after an answer and further messages: a tool's results, or a user's next question.
 
         What stands is never tokenised again, even where the template would write it a little differently (trimmed).
-        Only where the new messages make the template write earlier turns differently than before, what stands is
-        kept up to there, and the rest is new.
+        Where the new messages make the template write earlier turns differently than before, ``append`` keeps what
+        stands all the same; ``template`` keeps it up to there, and the rest is new.
 
         Args:
             answer: sampled tokens, with their end-of-sequence token where there is one.
             messages: what comes after the answer; at least one.
         Raises:
-            RecipeError: the template refuses the messages.
+            RecipeError: the template refuses the messages, or leaves one of them out.
         """
         said: Message = {"role": "assistant", "content": self.decode(answer)}
         conversation = (*prompt.messages, said, *messages)
-        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
-        before = self._template((*prompt.messages, said), prompt.tools, answering=False)
-        now = self._template(conversation, prompt.tools)
-        if now.startswith(standing):
-            keep, text = len(path), now[len(standing) :]
-        elif now.startswith(before):
-            keep, closing = self._closed(prompt, answer)
-            text = closing + now[len(before) :]
+        if history == "append":
+            keep, text = len(prompt.tokens) + len(answer), self._appended(prompt, answer, messages)
         else:
-            shared = self.controls.shared(standing, now)
-            keep = self._shared(prompt, answer, len(shared) - 1)
-            text = now[shared[len(self._path_text(prompt, answer, keep))] :]
-        kept = path[:keep]
+            keep, text = self._rewritten(prompt, answer, messages, said)
+        kept = (*prompt.tokens, *answer)[:keep]
         tokens = self._encode(text, after=kept)
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
+
+    def check_results(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a template that cannot carry tools' results, before anything is sampled.
+
+        Raises:
+            RecipeError: it says how.
+        """
+        asked: Message = {"role": "user", "content": ANSWER}
+        self._stand_in((asked,), ({"role": "tool", "content": ANSWER},), tools)
+
+    @cached_property
+    def form(self) -> Form | None:
+        """How the template writes calls of tools; None where it writes none, or in a form that is not known."""
+        return form_of(
+            lambda messages, tools, answering: self._template(messages, tools, answering=answering),
+            getattr(self.tokenizer, "response_template", None),
+        )
+
+    def spoken(
+        self, before: Sequence[int], said: Sequence[int], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Spoken | None:
+        """What a turn says, in the template's own form; None where it has none.
+
+        Args:
+            before: the path above the turn, the beginning that the template writes included.
+            tools: as JSON schemas, by which arguments get their types.
+        """
+        return None if self.form is None else self.form.read(self._text(before), self._text(said), tools)
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
@@ -125,6 +159,49 @@ class Renderer:
         if self._plain_decoding:
             return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def _appended(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> str:
+        """What the template writes after an answer that stands."""
+        found = self._stand_in(prompt.messages, messages, prompt.tools)
+        write, asked, last = partial(self._write, prompt.tools), question(prompt.messages), answer[-1:]
+        ends = self._text(last) if last and last[0] in self.controls.ids else ""
+        return appended(write, asked, messages, _name(prompt.tools), found, ends, self.controls.pattern)
+
+    def _rewritten(
+        self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message], said: Message
+    ) -> tuple[int, str]:
+        """How many tokens of prompt and answer stand in the template's own history, and what comes after them."""
+        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
+        before = self._template((*prompt.messages, said), prompt.tools, answering=False)
+        now = self._template((*prompt.messages, said, *messages), prompt.tools)
+        if now.startswith(standing):
+            return len(path), now[len(standing) :]
+        if now.startswith(before):
+            keep, closing = self._closed(prompt, answer)
+            return keep, closing + now[len(before) :]
+        shared = self.controls.shared(standing, now)
+        keep = self._shared(prompt, answer, len(shared) - 1)
+        return keep, now[shared[len(self._path_text(prompt, answer, keep))] :]
+
+    def _stand_in(
+        self, asked: Sequence[Message], messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> StandIn:
+        """The turn after which the template writes messages of these roles.
+
+        Raises:
+            RecipeError: there is none.
+        """
+        roles = tuple(str(message["role"]) for message in messages)
+        if roles not in self._stand_ins:
+            try:
+                found = stand_in(partial(self._write, tools), question(asked), messages, _name(tools))
+            except RecipeError as error:
+                raise RecipeError(f"{KEY}: {self._used} {error.lines[0]}; {CARRIES}") from error
+            self._stand_ins[roles] = found
+        return self._stand_ins[roles]
+
+    def _write(self, tools: Sequence[Mapping[str, Any]], messages: Sequence[Message], answering: bool) -> str:
+        return self._template(messages, tools, answering=answering)
 
     def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
@@ -168,7 +245,11 @@ class Renderer:
         return cast(str, rendered)
 
     def _errors_named(self) -> AbstractContextManager[None]:
-        return user_file(KEY, f"the template used with {self.tokenizer.name_or_path or 'the model'}", ADVICE)
+        return user_file(KEY, self._used, ADVICE)
+
+    @property
+    def _used(self) -> str:
+        return f"the template used with {self.tokenizer.name_or_path or 'the model'}"
 
     def _encode(self, text: str, after: Sequence[int] = ()) -> tuple[int, ...]:
         """Tokens of a part of a conversation.
@@ -188,3 +269,9 @@ class Renderer:
         """Text with special tokens, as a template writes it."""
         text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return cast(str, text)
+
+
+def _name(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The first tool's name; a word without tools."""
+    first: Mapping[str, Any] = tools[0].get("function", tools[0]) if tools else {}
+    return str(first.get("name") or "tool")

@@ -12,9 +12,21 @@ from pydantic import Field
 
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
+from lyceum.core.needs import Need
 from lyceum.core.settings import EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import ASSISTANT, Context, Environment, Exchange, Grade, Observation, Origin, Rollout, Sampling
+from lyceum.core.types import (
+    ASSISTANT,
+    Context,
+    Environment,
+    Exchange,
+    Grade,
+    History,
+    Observation,
+    Origin,
+    Rollout,
+    Sampling,
+)
 from lyceum.core.user_files import describe
 from lyceum.reward.pool import WorkerError
 from lyceum.reward.user_code import ending_its_call
@@ -29,6 +41,8 @@ from lyceum.utils.tracebacks import user_traceback
 TURN, CALLS, FAILED, CUT, RAISED, REWRITTEN = "turn", "calls", "failed_calls", "cut", "failed_steps", "rewritten"
 """``Node.stats`` of a node in which a turn ends: its number, its calls, how many failed, whether the trajectory was
 cut there, and whether the environment failed; and of an answer for which the template rewrote what stood."""
+UNTRAINED = "untrained"
+"""Metric: tokens that were sampled and are in no leaf of an episode."""
 
 
 class Turns(RolloutSettings):
@@ -36,11 +50,15 @@ class Turns(RolloutSettings):
 
     Only what the policy wrote is trained, counts against limits and is graded; the answers are context. A turn ends
     where the policy ends its sequence, or at a string of the environment's; the environment says whether the trajectory
-    ends with it. Messages are appended by the chat template. Where that rewrites earlier turns (Qwen 3 takes thoughts
-    out before a user's next message), the trajectory goes on below what stands, and what was left is not trained.
+    ends with it. Messages are written by the chat template, below what stands: every token that was sampled is trained,
+    as it was sampled.
     """
 
     refuses: ClassVar = ("prefix-lengths",)
+    requires: ClassVar = (
+        Need("episode-advantages", when=lambda own: own.history == "template"),
+        Need("episode-weights", when=lambda own: own.history == "template"),
+    )
 
     kind: Literal["turns"] = "turns"
     samples: int = Field(default=8, ge=1)
@@ -49,6 +67,10 @@ class Turns(RolloutSettings):
     """What answers the policy's turns."""
     sampling: Sampling = Sampling()
     """How tokens are sampled; ``max_completion_tokens`` is for all turns of a trajectory together."""
+    history: History = "append"
+    """What the policy reads of its earlier turns: ``append``: what it wrote; ``template``: what the chat template makes
+    of them (Qwen 3 takes thoughts out before a user's next message). Where that differs the trajectory goes on below
+    what is the same, and what was left is one more row of its episode."""
 
     @property
     def size(self) -> Size:
@@ -75,12 +97,13 @@ class Turns(RolloutSettings):
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, turns that the
-        environment failed on, answers for which the template rewrote what stood, and what the environment counts."""
+        environment failed on, answers for which the template rewrote what stood, sampled tokens that are in no row, and
+        what the environment counts."""
         turns = [leaf.stats.get(TURN, 1) for tree in trees for leaf in tree.trajectories]
         nodes = [node for tree in trees for node in tree.nodes()]
         names = (CALLS, FAILED, CUT, RAISED, REWRITTEN, *self.environment.counted)
         counts = {name: sum(node.stats.get(name, 0) for node in nodes) for name in names}
-        return {"mean": sum(turns) / max(1, len(turns)), **counts}
+        return {"mean": sum(turns) / max(1, len(turns)), **counts, UNTRAINED: sum(map(untrained, trees))}
 
     def note(self, trees: Sequence[Tree]) -> str | None:
         """That no tool was called, or that no call got a result."""
@@ -107,6 +130,7 @@ class TurnStart:
         turn: the number of the turn, from 1.
         said: the assistant's text since the environment's last answer that stands above the node.
         sampling: of the turn, within what is left of the trajectory's tokens.
+        left: the leaves that the trajectory left, where its history was rewritten.
     """
 
     node: Node
@@ -114,6 +138,7 @@ class TurnStart:
     turn: int
     said: str
     sampling: Sampling
+    left: tuple[Node, ...] = ()
 
 
 class Conversation:
@@ -147,6 +172,7 @@ class Conversation:
     async def after(self, place: TurnStart, turn: Node) -> TurnStart | None:
         """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
         turn.stats[TURN] = place.turn
+        turn.others = list(place.left)
         if self.begin_failure is not None:
             turn.grade, turn.stats[RAISED] = self.begin_failure, 1
             return None
@@ -160,15 +186,17 @@ class Conversation:
         turn.stats |= {CALLS: observed.calls, FAILED: observed.failed, **observed.counts}
         if observed.end:
             return None
-        left = self.most - turn.policy_tokens
+        left = self.most - sampled_tokens(turn)
         full = place.turn >= self.settings.environment.max_turns or left < 1
-        answer = None if full else answered(turn, observed, self.context)
+        answer = None if full else answered(turn, observed, self.context, self.settings.history)
         if answer is None:
             turn.finish = "length"
             turn.stats[CUT] = 1
             return None
+        leaves = place.left if turn in answer.path() else (*place.left, turn)
+        turn.others = []
         left = min(left, self.context.tokens_left(answer))
-        return TurnStart(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left))
+        return TurnStart(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left), leaves)
 
     async def observed(self, place: TurnStart, turn: Node) -> Observation[Any] | None:
         """The environment's answer; None where it has none, which leaves the trajectory ungraded.
@@ -210,11 +238,23 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
     Args:
         environment: what answers the turns instead of the rollout's own; None leaves it.
     """
-    if environment is not None:
-        return Turns(environment=environment)
     if not isinstance(rollout, Turns):
-        return Flat()
-    return Turns(samples=rollout.samples, environment=rollout.environment, sampling=rollout.sampling)
+        return Flat() if environment is None else Turns(environment=environment)
+    if environment is not None:
+        return Turns(environment=environment, history=rollout.history)
+    return Turns(**{name: getattr(rollout, name) for name in ("samples", "environment", "sampling", "history")})
+
+
+def sampled_tokens(trajectory: Node) -> int:
+    """How many tokens the policy wrote in a trajectory's episode: what counts against its limits."""
+    nodes = {id(node): node for leaf in trajectory.episode for node in leaf.path()}
+    return sum(len(node.tokens) for node in nodes.values() if node.origin is Origin.POLICY)
+
+
+def untrained(tree: Tree) -> int:
+    """How many tokens the policy wrote in a tree that no leaf of an episode has in its path."""
+    trained = {id(node) for end in tree.trajectories for leaf in end.episode for node in leaf.path()}
+    return sum(len(n.tokens) for n in tree.nodes() if n.origin is Origin.POLICY and id(n) not in trained)
 
 
 def exchanges(start: Node) -> tuple[list[Exchange], str]:
@@ -233,11 +273,11 @@ def exchanges(start: Node) -> tuple[list[Exchange], str]:
     return found, said
 
 
-def answered(turn: Node, observed: Observation[Any], context: Context) -> Node | None:
+def answered(turn: Node, observed: Observation[Any], context: Context, history: History) -> Node | None:
     """The node of the environment's answer, below which the policy goes on; None where the model's context is full."""
     tokens, keep, origin = list(observed.tokens), len(turn.path_tokens()), Origin.TOOL
     if observed.messages:
-        keep, tokens = context.follow(turn, observed.messages)
+        keep, tokens = context.follow(turn, observed.messages, history)
         if any(message["role"] != "tool" for message in observed.messages):
             origin = Origin.PROMPT
     path, prompt = turn.path_tokens(), len(turn.root.tokens)

@@ -28,6 +28,7 @@ from lyceum.core.types import (
     FrozenName,
     Grade,
     Grader,
+    History,
     Judgement,
     JudgingValue,
     MarkedPath,
@@ -36,6 +37,7 @@ from lyceum.core.types import (
     Rollout,
     Sampling,
     Scored,
+    Spoken,
     Task,
     ValueModel,
 )
@@ -353,13 +355,13 @@ class TaskContext:
         self._prompts[prompt.tokens] = prompt
         return list(prompt.tokens)
 
-    def follow(self, node: Node, messages: Sequence[Message]) -> tuple[int, list[int]]:
+    def follow(self, node: Node, messages: Sequence[Message], history: History = "append") -> tuple[int, list[int]]:
         path = tuple(node.path_tokens())
         ends = accumulate(len(above.tokens) for above in node.path())
         prompt = next((self._prompts[path[:end]] for end in [*ends][::-1] if path[:end] in self._prompts), None)
         if prompt is None:
             raise ValueError(f"task {self.task.id!r}: a conversation goes on after a prompt that was not rendered here")
-        after = self._runtime.policy.renderer.follow(prompt, path[len(prompt.tokens) :], messages)
+        after = self._runtime.policy.renderer.follow(prompt, path[len(prompt.tokens) :], messages, history)
         self._prompts[after.prompt.tokens] = after.prompt
         return after.keep, list(after.tokens)
 
@@ -371,6 +373,12 @@ class TaskContext:
 
     def encode_after(self, path: Sequence[int], text: str) -> list[int]:
         return self._runtime.policy.renderer.within(path, text)
+
+    def spoken(self, turn: Node) -> Spoken | None:
+        path = turn.path()
+        own = [*takewhile(lambda above: above.origin in ASSISTANT, reversed(path))][::-1]
+        before, said = ([token for node in nodes for token in node.tokens] for nodes in (path[: -len(own)], own))
+        return self._runtime.policy.renderer.spoken(before, said, self._runtime.tools)
 
     async def extend(
         self,
