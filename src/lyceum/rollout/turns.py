@@ -242,7 +242,8 @@ def independent(rollout: RolloutSettings | None, environment: EnvironmentSetting
         return Flat() if environment is None else Turns(environment=environment)
     if environment is not None:
         return Turns(environment=environment, history=rollout.history)
-    return Turns(**{name: getattr(rollout, name) for name in ("samples", "environment", "sampling", "history")})
+    of = rollout
+    return Turns(samples=of.samples, environment=of.environment, sampling=of.sampling, history=of.history)
 
 
 def sampled_tokens(trajectory: Node) -> int:
