@@ -115,7 +115,7 @@ class Scripted(FakeTask):
     def decode(self, tokens):
         return code_points(tokens)
 
-    def follow(self, node, messages):
+    def follow(self, node, messages, history="append"):
         """Every other answer has the template rewrite the history from the prompt on."""
         path, text = node.path_tokens(), "".join(message["content"] for message in messages)
         keep = len(path) if len(messages) == 1 else len(node.root.tokens)

@@ -30,6 +30,7 @@ from lyceum.core.types import (
     Request,
     Sampling,
     Scored,
+    Spoken,
     Task,
     verdict_reader,
 )
@@ -469,6 +470,9 @@ class _Context:
 
     def encode_after(self, path: Sequence[int], text: str) -> list[int]:
         return self._model.policy.renderer.within(path, text)
+
+    def spoken(self, turn: Node) -> Spoken | None:
+        return None  # for environments, and none answers here
 
     async def ask(
         self, prefix: Sequence[int], n: int, sampling: Sampling, *, key: tuple[SeedKey, ...]

@@ -81,7 +81,8 @@ class Turns(RolloutSettings):
         return self.model_copy(update={"samples": n})
 
     def independent(self) -> Turns:
-        return Turns(**{name: getattr(self, name) for name in ("samples", "environment", "sampling", "history")})
+        of = self
+        return Turns(samples=of.samples, environment=of.environment, sampling=of.sampling, history=of.history)
 
     def build(self) -> Rollout:
         return partial(self.roll, require_built(self.environment, self.environment.build(), Environment))
