@@ -160,7 +160,7 @@ def test_pictures_under_one_placeholder_are_never_mixed_up(made, name):
         want = logits(model, policy, prompt)[-1].log_softmax(-1)[got.tokens[0]]
         assert got.model_logprob[0] == pytest.approx(want.item(), abs=3e-5)
     apart = (logits(model, policy, one)[-1] - logits(model, policy, other)[-1]).abs().max()
-    assert float(apart) > 1e-4
+    assert apart.item() > 1e-4
 
 
 def test_new_weights_make_new_features(made):

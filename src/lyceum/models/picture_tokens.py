@@ -9,6 +9,7 @@ It belongs to a tokenizer (``pictures_of``): whoever renders messages has that.
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -105,8 +106,6 @@ class PictureTokens:
     @cached_property
     def _settings(self) -> frozenset[str]:
         """Names of the processor's own settings: numbers, texts and truth values of its constructor."""
-        import inspect
-
         names = inspect.signature(type(self.processor).__mro__[1].__init__).parameters
         plain = (int, float, str, bool)
         return frozenset(

@@ -3,6 +3,7 @@ at load time (``trial.py`` does so without one)."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.core.pictures import is_picture
+from lyceum.core.pictures import id_and_place, is_picture
 from lyceum.models.picture_tokens import PictureTokens, pictures_of
 from lyceum.models.policy import Policy
 from lyceum.models.see import data_uri
@@ -103,15 +104,11 @@ def model_inputs(module: PreTrainedModel, pictures: PictureTokens, path: list[in
 
 
 def _takes(module: PreTrainedModel) -> frozenset[str]:
-    import inspect
-
     inner: Any = getattr(module, module.base_model_prefix)
     return frozenset(inspect.signature(inner.get_image_features).parameters)
 
 
 def _ids(path: list[int]) -> list[int]:
-    from lyceum.core.pictures import id_and_place
-
     return [id_and_place(token)[0] for token in path if is_picture(token)]
 
 

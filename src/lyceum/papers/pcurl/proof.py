@@ -3,7 +3,10 @@
 from lyceum.recipe.proof import Proof, stages
 
 ACTED = ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length/acted > 0.1"]
-OFF = {"stages.hard.reward=null": "grades", "stages.easy.curriculum=uniform": "forest"}
+OFF: dict[str | tuple[str, ...], str] = {
+    "stages.hard.reward=null": "grades",
+    "stages.easy.curriculum=uniform": "forest",
+}
 BRIEF = [*stages(1, 1, 1, 2), "model={beside}/model"]
 
 PROOFS = {
