@@ -181,6 +181,11 @@ def metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def mismatch(run):
+    """The largest of the run's steps; one in which no row has an advantage has none."""
+    return max(step["importance/mismatch"] for step in metrics(run) if "importance/mismatch" in step)
+
+
 def weights(run):
     return AutoModelForCausalLM.from_pretrained(run / "model").state_dict()
 
@@ -188,7 +193,7 @@ def weights(run):
 @RUNS
 def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
     whole = ran(tmp_path, what, GRPO, "whole")
-    assert all(step["importance/mismatch"] < 3e-5 for step in metrics(whole))
+    assert mismatch(whole) < 3e-5
     assert any(step["grad_norm"] > 0 for step in metrics(whole))
     with pytest.raises(Interrupted):
         ran(tmp_path, what, GRPO, "stopped", interrupted=iter([False, True]).__next__)
@@ -201,7 +206,7 @@ def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
 
 def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
     run = ran(tmp_path, "linear attention", GRPO, "run", settings={"lora": {"rank": 4}})
-    assert all(step["importance/mismatch"] < 3e-5 for step in metrics(run))
+    assert mismatch(run) < 3e-5
     assert (run / "model" / "adapter" / "adapter_config.json").is_file()
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert any(not torch.equal(value, before[name]) for name, value in weights(run).items())
@@ -210,4 +215,4 @@ def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
 @pytest.mark.parametrize("stage", [TURNS, SEARCH], ids=["turns", "search"])
 def test_turns_and_searches_compute_their_prefixes_again(stage, tmp_path):
     run = ran(tmp_path, "linear attention", stage, "run")
-    assert all(step["importance/mismatch"] < 3e-5 for step in metrics(run))
+    assert mismatch(run) < 3e-5
