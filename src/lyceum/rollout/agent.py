@@ -182,7 +182,7 @@ class Agent(RolloutSettings):
         first, root.draws = root.draws, root.draws + samples
         sampling = affordable(self.sampling, start, samples, context)
 
-        async def one(number: int) -> EndedEpisode:
+        async def one(number: int) -> EpisodeEnd:
             async with turnstile:
                 return await self.episode(found, context, number, sampling)
 
@@ -200,7 +200,7 @@ class Agent(RolloutSettings):
 
     async def episode(
         self, found: UserFunction | None, context: Context, number: int, sampling: Sampling
-    ) -> EndedEpisode:
+    ) -> EpisodeEnd:
         """One episode, from its beginning to its result."""
         served: Served | None = None
         result: Any = None
@@ -319,7 +319,7 @@ async def _call(found: UserFunction, context: Context, served: Served, number: i
 
 
 @dataclass
-class EndedEpisode:
+class EpisodeEnd:
     """An episode that has ended.
 
     Attributes:
@@ -331,7 +331,7 @@ class EndedEpisode:
     text: str | None = None
 
 
-def _ended(context: Context, served: Served, number: int) -> EndedEpisode:
+def _ended(context: Context, served: Served, number: int) -> EpisodeEnd:
     leaves = served.leaves
     if leaves:
         leaf = as_episode(leaves)
@@ -341,10 +341,10 @@ def _ended(context: Context, served: Served, number: int) -> EndedEpisode:
         leaf = context.tree.root.add_drawn(Continuation([], [], [], [], "stop"), number=number)
     counts = {name: served.counts[name] for name in COUNTED}
     leaf.stats |= counts | {LEAVES: len(leaves), CUT: int(bool(served.cut)), SILENT: int(not leaves)}
-    return EndedEpisode(leaf)
+    return EpisodeEnd(leaf)
 
 
-def _with_result(ended: EndedEpisode, result: Any) -> EndedEpisode:
+def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
     """The episode with what its agent returned.
 
     Raises:
@@ -398,7 +398,7 @@ def _printed(text: str) -> Any:
     return text.strip() or None
 
 
-def _as_text(ended: EndedEpisode) -> Node:
+def _as_text(ended: EpisodeEnd) -> Node:
     """A trajectory with the text that an agent returned in place of what the model wrote, to be graded."""
     prompt = ended.leaf.root
     above = Node.prompt(prompt.tokens, prompt.text)
