@@ -22,7 +22,7 @@ _QUOTED = 2000
 _CHUNK = 1 << 16
 
 
-class ProgramError(RunError):
+class AgentProgramError(RunError):
     """A program could not be started, or ended with another status than 0.
 
     ``details``: the end of what it wrote to its standard error.
@@ -67,7 +67,7 @@ async def run_program(command: Sequence[str], given: bytes, environment: Mapping
         given: to its standard input.
         environment: beside this process's own.
     Raises:
-        ProgramError: it cannot be started, or ends with another status than 0.
+        AgentProgramError: it cannot be started, or ends with another status than 0.
     """
     try:
         process = subprocess.Popen(
@@ -79,7 +79,7 @@ async def run_program(command: Sequence[str], given: bytes, environment: Mapping
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise ProgramError(f"{command[0]}: {error}") from error
+        raise AgentProgramError(f"{command[0]}: {error}") from error
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -98,7 +98,7 @@ async def run_program(command: Sequence[str], given: bytes, environment: Mapping
     if status:
         said = [line for line in errors.splitlines() if line.strip()]
         ended = f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
-        raise ProgramError(": ".join([ended, *said[-1:]]), errors[-_QUOTED:] or None)
+        raise AgentProgramError(": ".join([ended, *said[-1:]]), errors[-_QUOTED:] or None)
     return out
 
 

@@ -41,7 +41,7 @@ from lyceum.reward.user_code import (
     trusted_function,
 )
 from lyceum.rollout._growth import affordable
-from lyceum.rollout._program import ProgramError, in_thread, run_program
+from lyceum.rollout._program import AgentProgramError, in_thread, run_program
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RecipeError
@@ -182,7 +182,7 @@ class Agent(RolloutSettings):
         first, root.draws = root.draws, root.draws + samples
         sampling = affordable(self.sampling, start, samples, context)
 
-        async def one(number: int) -> Ended:
+        async def one(number: int) -> EpisodeEnd:
             async with turnstile:
                 return await self.episode(found, context, number, sampling)
 
@@ -198,7 +198,9 @@ class Agent(RolloutSettings):
                 each.leaf.grade = replace(node.grade, steps=())
         return [each.leaf for each in ended]
 
-    async def episode(self, found: UserFunction | None, context: Context, number: int, sampling: Sampling) -> Ended:
+    async def episode(
+        self, found: UserFunction | None, context: Context, number: int, sampling: Sampling
+    ) -> EpisodeEnd:
         """One episode, from its beginning to its result."""
         served: Served | None = None
         result: Any = None
@@ -234,7 +236,7 @@ class Agent(RolloutSettings):
             return Grade.ungraded(
                 f"agent: no result within {self.timeout_seconds:g} seconds of its own (timeout_seconds)"
             )
-        details = error.details if isinstance(error, ProgramError) else user_traceback(error)
+        details = error.details if isinstance(error, AgentProgramError) else user_traceback(error)
         return Grade.ungraded(f"agent: {describe(error)}", details)
 
     async def _program(self, context: Context, served: Served) -> Any:
@@ -317,7 +319,7 @@ async def _call(found: UserFunction, context: Context, served: Served, number: i
 
 
 @dataclass
-class Ended:
+class EpisodeEnd:
     """An episode that has ended.
 
     Attributes:
@@ -329,7 +331,7 @@ class Ended:
     text: str | None = None
 
 
-def _ended(context: Context, served: Served, number: int) -> Ended:
+def _ended(context: Context, served: Served, number: int) -> EpisodeEnd:
     leaves = served.leaves
     if leaves:
         leaf = as_episode(leaves)
@@ -339,10 +341,10 @@ def _ended(context: Context, served: Served, number: int) -> Ended:
         leaf = context.tree.root.add_drawn(Continuation([], [], [], [], "stop"), number=number)
     counts = {name: served.counts[name] for name in COUNTED}
     leaf.stats |= counts | {LEAVES: len(leaves), CUT: int(bool(served.cut)), SILENT: int(not leaves)}
-    return Ended(leaf)
+    return EpisodeEnd(leaf)
 
 
-def _with_result(ended: Ended, result: Any) -> Ended:
+def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
     """The episode with what its agent returned.
 
     Raises:
@@ -396,7 +398,7 @@ def _printed(text: str) -> Any:
     return text.strip() or None
 
 
-def _as_text(ended: Ended) -> Node:
+def _as_text(ended: EpisodeEnd) -> Node:
     """A trajectory with the text that an agent returned in place of what the model wrote, to be graded."""
     prompt = ended.leaf.root
     above = Node.prompt(prompt.tokens, prompt.text)

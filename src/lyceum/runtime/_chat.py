@@ -33,7 +33,7 @@ be another distribution's."""
 USUAL: Mapping[str, Any] = {"presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}, "top_k": 0, "min_p": 0}
 
 
-class Refused(Exception):
+class NotServed(Exception):
     """A request that is not answered.
 
     Attributes:
@@ -137,27 +137,27 @@ class ChatRequest(BaseModel):
 
 
 def read_request(body: bytes) -> ChatRequest:
-    """Raises Refused, with the first thing that is wrong."""
+    """Raises NotServed, with the first thing that is wrong."""
     try:
         given = read_json(body, limits=_LIMITS)
     except DocumentError as error:
-        raise Refused(400, f"the body is not JSON: {printable(str(error))}", "invalid_json") from error
+        raise NotServed(400, f"the body is not JSON: {printable(str(error))}", "invalid_json") from error
     if not isinstance(given, dict):
-        raise Refused(400, f"the body is a {type(given).__name__}; allowed: a JSON object", "invalid_json")
+        raise NotServed(400, f"the body is a {type(given).__name__}; allowed: a JSON object", "invalid_json")
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         param = ".".join(map(str, first["loc"]))
         why = first["msg"].removeprefix("Value error, ")
-        raise Refused(400, f"{param}: {why}; got {quoted(first['input'])}", "invalid_value", param) from error
+        raise NotServed(400, f"{param}: {why}; got {quoted(first['input'])}", "invalid_value", param) from error
 
 
 def chat_of(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as the chat template takes them: contents as one text, arguments of calls as values.
 
     Raises:
-        Refused: a message has no role, or content that is no text.
+        NotServed: a message has no role, or content that is no text.
     """
     return [_message(i, message) for i, message in enumerate(messages)]
 
@@ -166,7 +166,7 @@ def _message(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
     param = f"messages.{number}"
     role = given.get("role")
     if not isinstance(role, str):
-        raise Refused(400, f"{param}.role: got {quoted(role)}; allowed: system, user, assistant, tool", None, param)
+        raise NotServed(400, f"{param}.role: got {quoted(role)}; allowed: system, user, assistant, tool", None, param)
     message = {name: given[name] for name in _KEPT if given.get(name) is not None}
     message["role"] = _ROLES.get(role, role)
     content = given.get("content")
@@ -174,7 +174,7 @@ def _message(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         message["content"] = "" if content is None else text_of(content)
     except (RecipeError, TypeError) as error:
         what = f"{param}.content: got {quoted(content)}; allowed: text, or parts {{type: text, text: ...}}"
-        raise Refused(400, what, "invalid_value", param) from error
+        raise NotServed(400, what, "invalid_value", param) from error
     if "tool_calls" in message:
         message["tool_calls"] = [_call(f"{param}.tool_calls.{i}", call) for i, call in enumerate(_list(message, param))]
     return message
@@ -182,7 +182,7 @@ def _message(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _list(message: Mapping[str, Any], param: str) -> list[Any]:
     if not isinstance(calls := message["tool_calls"], list):
-        raise Refused(400, f"{param}.tool_calls: got {quoted(calls)}; allowed: a list", "invalid_value", param)
+        raise NotServed(400, f"{param}.tool_calls: got {quoted(calls)}; allowed: a list", "invalid_value", param)
     return calls
 
 
@@ -190,7 +190,7 @@ def _call(param: str, call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         allowed = '{"type": "function", "function": {"name": ..., "arguments": ...}}'
-        raise Refused(400, f"{param}: got {quoted(call)}; allowed: {allowed}", "invalid_value", param)
+        raise NotServed(400, f"{param}: got {quoted(call)}; allowed: {allowed}", "invalid_value", param)
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:  # most templates write a mapping as JSON, and a text with its quotes
@@ -342,6 +342,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return to_json(value).encode()
 
 
-def refused_by_template(error: Exception) -> Refused:
+def refused_by_template(error: Exception) -> NotServed:
     """What the chat template, or the tokenizer, says of the messages."""
-    return Refused(400, describe(error).removeprefix("RecipeError: "), "invalid_value", "messages")
+    return NotServed(400, describe(error).removeprefix("RecipeError: "), "invalid_value", "messages")

@@ -22,7 +22,7 @@ from lyceum.runtime._chat import (
     MODEL,
     MOST_BYTES,
     ChatRequest,
-    Refused,
+    NotServed,
     chat_of,
     choice_of,
     completion_of,
@@ -49,7 +49,7 @@ _NO_RETRY = {"x-should-retry": "false"}
 """So that OpenAI's client does not repeat what will be refused again."""
 
 
-class Asker(Protocol):
+class EpisodeContext(Protocol):
     """What an episode needs of its task's context."""
 
     @property
@@ -65,7 +65,7 @@ class Asker(Protocol):
     ) -> list[Node]: ...
 
 
-class Endpoint:
+class ChatEndpoint:
     """The episodes that are under way, by their keys."""
 
     def __init__(self, renderer: Renderer, context_length: int) -> None:
@@ -82,7 +82,7 @@ class Endpoint:
     @asynccontextmanager
     async def serving(
         self,
-        context: Asker,
+        context: EpisodeContext,
         number: int,
         sampling: Sampling,
         limits: ServedLimits,
@@ -112,7 +112,7 @@ class Endpoint:
         """The reply to any request. What is wrong with it is said as OpenAI's API says it."""
         try:
             return await self._respond(request)
-        except Refused as refused:
+        except NotServed as refused:
             return HttpReply(refused.status, to_json(refused.body()).encode(), headers=_NO_RETRY)
 
     async def _respond(self, request: HttpRequest) -> HttpReply:
@@ -120,7 +120,7 @@ class Endpoint:
         episode = self.episodes.get(key.strip()) if scheme.lower() == "bearer" else None
         if episode is None:
             given = "the key given" if key else "no key"
-            raise Refused(401, f"got {given}; allowed: that of an episode which is under way", "invalid_api_key")
+            raise NotServed(401, f"got {given}; allowed: that of an episode which is under way", "invalid_api_key")
         with episode.counted():
             path = request.path.partition("?")[0]
             if (request.method, path) == ("GET", MODELS):
@@ -128,9 +128,9 @@ class Endpoint:
                 return HttpReply(200, to_json({"object": "list", "data": [listed]}).encode())
             if (request.method, path) != ("POST", CHAT):
                 got = f"{request.method} {path[:200]}"
-                raise Refused(404, f"got {got}; allowed: POST {CHAT}, GET {MODELS}", "not_found")
+                raise NotServed(404, f"got {got}; allowed: POST {CHAT}, GET {MODELS}", "not_found")
             if request.body is None:
-                raise Refused(413, f"the body is longer than {MOST_BYTES} bytes, which is allowed", "too_large")
+                raise NotServed(413, f"the body is longer than {MOST_BYTES} bytes, which is allowed", "too_large")
             return await episode.chat(read_request(request.body))
 
 
@@ -139,8 +139,8 @@ class ServedEpisode:
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        context: Asker,
+        endpoint: ChatEndpoint,
+        context: EpisodeContext,
         number: int,
         sampling: Sampling,
         limits: ServedLimits,
@@ -195,7 +195,7 @@ class ServedEpisode:
         """Count what is refused inside; who goes on asking for what it does not get is ended."""
         try:
             yield
-        except Refused as refused:
+        except NotServed as refused:
             self.counts["refused"] += 1
             if refused.status == 429:
                 self.cut = str(refused)
@@ -207,7 +207,7 @@ class ServedEpisode:
         except Exception as error:
             self.error = error
             self._stop()
-            raise Refused(500, "the run ends by an error of its own") from error
+            raise NotServed(500, "the run ends by an error of its own") from error
 
     def _stop(self) -> None:
         """End it as if its time were over."""
@@ -238,7 +238,7 @@ class ServedEpisode:
         if self._clock is None:  # the agent has ended, and did not wait for it
             for leaf in drawn:
                 leaf.detach()
-            raise Refused(401, "the episode ended before its reply", "invalid_api_key")
+            raise NotServed(401, "the episode ended before its reply", "invalid_api_key")
         self._left -= sum(len(leaf.tokens) for leaf in drawn)
         choices: list[dict[str, Any]] = []
         replies: list[Reply] = []
@@ -294,20 +294,20 @@ class ServedEpisode:
         self._turned(asks)
 
     def _check(self, asked: ChatRequest) -> None:
-        """Raise Refused for what is beyond the episode's limits, or what training could not repeat."""
+        """Raise NotServed for what is beyond the episode's limits, or what training could not repeat."""
         if self.counts["requests"] >= self._limits.requests:
-            raise Refused(429, f"the episode has asked {self._limits.requests} times (max_requests)", "max_requests")
+            raise NotServed(429, f"the episode has asked {self._limits.requests} times (max_requests)", "max_requests")
         if min(self._left, self._context.budget_left) < asked.samples:
             most = self._sampling.max_completion_tokens
             why = f"the episode has drawn its tokens (sampling.max_completion_tokens is {most} for all its requests)"
-            raise Refused(429, why, "max_completion_tokens")
+            raise NotServed(429, why, "max_completion_tokens")
         form, constraint = asked.response_format, self._sampling.constraint
         if form is None or form.type == "text":
             return
         wanted = (form.json_schema or {}).get("schema")
         kept = getattr(constraint, "json_schema", None)
         if kept is None or (form.type == "json_schema" and wanted != kept):
-            raise Refused(
+            raise NotServed(
                 400,
                 f"response_format: got {form.type}; allowed: the schema of the recipe's rollout.sampling.constraint "
                 f"({'there is none' if kept is None else 'another one'}), which training repeats",
@@ -315,10 +315,10 @@ class ServedEpisode:
                 "response_format",
             )
 
-    def _too_long(self, tokens: str) -> Refused:
+    def _too_long(self, tokens: str) -> NotServed:
         most = self._endpoint.context_length
         why = f"the messages have {tokens} tokens; this model's context is {most}, of which a reply needs some"
-        return Refused(400, why, "context_length_exceeded", "messages")
+        return NotServed(400, why, "context_length_exceeded", "messages")
 
     def _unheard(self, replies: list[Reply]) -> None:
         """Take back replies that nobody has got: they led to nothing."""

@@ -46,7 +46,7 @@ from lyceum.core.types import (
 from lyceum.core.waves import Grows, Runtime
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import RenderedPrompt
-from lyceum.runtime.endpoint import Endpoint
+from lyceum.runtime.endpoint import ChatEndpoint
 from lyceum.utils import progress as display
 from lyceum.utils.aio import IdleLoop, gather, idle
 from lyceum.utils.seeds import SeedKey, counter_seed
@@ -108,7 +108,7 @@ class InProcess:
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
         self._back = asyncio.Event()
-        self.endpoint = Endpoint(policy.renderer, policy.context_length)
+        self.endpoint = ChatEndpoint(policy.renderer, policy.context_length)
 
     async def run(
         self,
