@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from agents import one_reply
 from tiny_models import plain_model, policy_like
 
 import lyceum
@@ -116,7 +117,7 @@ def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_
 
     monkeypatch.setattr("lyceum.analysis.test_time.run.CHOICES", {"best": choose})
     source = kinds("tasks")["chain"]().build("heldout", 0)
-    own = {"value-filter": {"threshold": 0}}.get(kind, {})
+    own = {"value-filter": {"threshold": 0}, "agent": {"function": one_reply}}.get(kind, {})
     strategy = Strategy.model_validate({"rollout": {"kind": kind, **own}, "choose": "best"})
     rollout = strategy.sized(4, Sampling(max_completion_tokens=10))
 

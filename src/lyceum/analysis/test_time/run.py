@@ -14,6 +14,7 @@ from lyceum.analysis.test_time.strategy_result import StrategyResult
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Engine, Grade, Grader, GradingContext, Task, ValueModel, verdict_reader
 from lyceum.models.policy import Policy
+from lyceum.reward.base import allow_code
 from lyceum.reward.extract import vote
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.aio import gather
@@ -100,7 +101,9 @@ async def grow(
     """
     runtime = InProcess(policy, engine, unseen, seed=seed, value=value, tools=rollout.tools)
     began = time.perf_counter()
-    trees = await runtime.run(tasks, rollout.build(), key="search", done=done)
+    with allow_code():  # what a strategy names was typed, or allowed when it was loaded
+        built = rollout.build()
+    trees = await runtime.run(tasks, built, key="search", done=done)
     return GrownTrees(trees, engine.tokens_computed, time.perf_counter() - began, value, value.tokens, runtime)
 
 
