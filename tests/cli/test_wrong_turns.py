@@ -394,7 +394,7 @@ COMMANDS = [
     ("view runs/none", "run: runs/none is not a run's folder"),
     ("same a b", "run: a has no digests; allowed: a run that was trained with digests=true"),
     ("hints good.jsonl --output h.jsonl", "model: got none; allowed: a local model, or an endpoint and its model"),
-    ("doctor nomodel", "model.path: got 'nomodel'; allowed: base, scratch, a folder"),
+    ("doctor nomodel", "model.path: got 'nomodel'; allowed: base, scratch, scratch-pictures, a folder"),
 ]
 SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]
 CASES = [(["train", "grpo", *SMALL, key], said) for key, said in (*KEYS, *NUMBERS, *PARTS, *FUNCTIONS, *DATA, *MODELS)]
