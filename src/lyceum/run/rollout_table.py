@@ -85,7 +85,7 @@ def trajectory_table(
     read = verdict_reader(leaf.grade for tree in trees for leaf in tree.trajectories)
     graded = sum(len(leaf.episode) for tree in trees for leaf in tree.graded)
     if advantage is not None and len(advantage) != graded:
-        raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} of graded trajectories")
+        raise ValueError(f"rollouts: {len(advantage)} rows of advantages for {graded} graded leaves")
     flat = _Tokens([], [], [])
     rows: list[dict[str, Any]] = []
     starts: list[int] = []
