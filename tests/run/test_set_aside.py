@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import tiny_rewards  # noqa: F401 - its reward
 from folder_digest import digest
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import BertConfig, BertLMHeadModel
 
 from lyceum.cli import main
 from lyceum.models.scratch import build_scratch
@@ -270,17 +270,17 @@ TINY = [
 
 @pytest.fixture
 def models(tmp_path, monkeypatch) -> None:
-    """``good``, and two that only loading finds out about: ``torn`` and ``mamba``."""
+    """``good``, and two that only loading finds out about: ``torn`` and ``sees_ahead``."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("good", "torn", "mamba"):
+    for folder in ("good", "torn", "sees_ahead"):
         for part in build_scratch(width=16, layers=1, heads=2, feed_forward=32, context=64):
             part.save_pretrained(folder)
     Path("torn/model.safetensors").write_bytes(b"garbage")
-    sizes = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
-    MambaForCausalLM(MambaConfig(**sizes)).save_pretrained("mamba")
+    sizes = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertLMHeadModel(BertConfig(**sizes, is_decoder=False)).save_pretrained("sees_ahead")
 
 
-WRONG = [["model=torn"], ["model=mamba"], ["model=good", "model.lora.target_modules=[nothing]"]]
+WRONG = [["model=torn"], ["model=sees_ahead"], ["model=good", "model.lora.target_modules=[nothing]"]]
 
 
 @pytest.mark.parametrize("wrong", WRONG)

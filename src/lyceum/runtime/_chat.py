@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from lyceum.core.pictures import is_picture_part
 from lyceum.core.tree import Node
 from lyceum.core.types import Spoken
 from lyceum.core.user_files import describe
@@ -171,6 +172,8 @@ def _message(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
     message["role"] = _ROLES.get(role, role)
     content = given.get("content")
     try:
+        if isinstance(content, list) and any(map(is_picture_part, content)):
+            raise TypeError("a picture has no text")
         message["content"] = "" if content is None else text_of(content)
     except (RecipeError, TypeError) as error:
         what = f"{param}.content: got {quoted(content)}; allowed: text, or parts {{type: text, text: ...}}"
