@@ -163,6 +163,7 @@ def test_nothing_is_written_as_json_but_finite_numbers():
         "environment/tools.py",
         "reward/json_schema.py",
         "run/codec.py",
+        "runtime/conversations.py",
         "tasks/reasoning_gym.py",
         "utils/numbers.py",
     }

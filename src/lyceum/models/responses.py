@@ -14,6 +14,7 @@ from typing import Any
 from lyceum.core.types import Message, Spoken, ToolCall
 from lyceum.models._appended import beginning, identity
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.numbers import to_json
 
 LONGEST = 100_000
 """Characters of a turn beyond which its calls are not read."""
@@ -198,7 +199,7 @@ def form_of(write: Write, own: Mapping[str, Any] | None) -> Form | None:
         own: the tokenizer's response template; None without one.
     """
     asked: Message = {"role": "user", "content": "What?"}
-    for arguments in (_PROBE.arguments, json.dumps(_PROBE.arguments)):
+    for arguments in (_PROBE.arguments, to_json(_PROBE.arguments)):
         call = {"name": _PROBE.name, "arguments": arguments}
         turn: Message = {
             "role": "assistant",

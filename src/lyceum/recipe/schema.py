@@ -35,7 +35,7 @@ from lyceum.core.component import (
     slot,
 )
 from lyceum.core.needs import FROZEN
-from lyceum.core.paper_folders import Folders, use
+from lyceum.core.paper_folders import SLOTS, Folders, use
 from lyceum.core.settings import (
     Composition,
     EngineSettings,
@@ -521,7 +521,7 @@ MOST_KINDS = 3
 
 def _of_other_kinds(names: Sequence[str]) -> str | None:
     """Which kinds of a slot have a key that the one that is there has not; None where none has."""
-    if len(names) != 2:
+    if len(names) != 2 or names[0] not in SLOTS:
         return None
     slot, key = names
     having = [kind for kind, settings in kinds(slot).items() if key in settings.model_fields]

@@ -12,7 +12,7 @@ from lyceum.core.types import Message, Origin
 from lyceum.models.renderer import RenderedPrompt, Renderer
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.messages import text_of
-from lyceum.utils.numbers import to_json
+from lyceum.utils.numbers import plain, to_json
 from lyceum.utils.seeds import counter_seed
 
 Said = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -147,4 +147,4 @@ def _arguments(given: Any) -> str:
             given = read_json(given)
         except DocumentError:
             return given
-    return json.dumps(given, sort_keys=True, ensure_ascii=False)
+    return json.dumps(plain(given), sort_keys=True, ensure_ascii=False, allow_nan=False)
