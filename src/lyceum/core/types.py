@@ -817,6 +817,10 @@ class Context(GradingContext, Protocol):
         ...
 
 
+SERVED_MODEL = "policy"
+"""What agents are told that the run's model is called; they may call it anything."""
+
+
 class ServedLimits(NamedTuple):
     """What one episode may ask for.
 

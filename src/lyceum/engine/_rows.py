@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lyceum.engine._slots import Ints, Job, Joining
-from lyceum.engine.embedded import EmbeddedEngine, carried_by
+from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.rows import RowCache
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -53,11 +53,7 @@ class RowsEngine(EmbeddedEngine):
             self._row_of = np.append(self._row_of, np.arange(len(jobs)))
             self._caches.append(cache)
             cache.select(row)
-            for job in jobs:
-                length = len(job.request.prefix)
-                limit = min(job.request.sampling.max_completion_tokens, self.policy.context_length - length)
-                distribution = self._distribution(job.request)
-                joining.append(Joining(job, places[job], length - 1, -1, limit, distribution, carried_by(job)))
+            joining += [self._joining(job, places[job], len(job.request.prefix) - 1) for job in jobs]
         self._slots.join(joining)
         for job, members in places.items():
             job.started = members.stop

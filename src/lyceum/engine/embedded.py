@@ -290,16 +290,14 @@ class EmbeddedEngine:
         own: list[int] = []
         may_share = self._may_share()
         for j, (job, members) in enumerate(places.items()):
-            length, samples, sampling = len(job.request.prefix), len(job.request.seeds), job.request.sampling
+            length, samples = len(job.request.prefix), len(job.request.seeds)
             shares = may_share and length > 1 and length * (samples - 1) >= 7 * self.config.share_prompt_tokens
             if not job.started and (shares or members.stop < samples):
                 self._prompts.add(job, plan.whole(j))
             shared, cached = (self._prompts.entry(job), 0) if shares else (-1, length - 1)
             if not shares:
                 own.append(j)
-            limit = min(sampling.max_completion_tokens, self.policy.context_length - length)
-            distribution = self._distribution(job.request)
-            joining.append(Joining(job, members, cached, shared, limit, distribution, carried_by(job)))
+            joining.append(self._joining(job, members, cached, shared))
         have = len(self._slots)
         # As wide as the slots' own tokens: a shared prompt is stored elsewhere.
         self._store.reserve(have + len(jobs), max((len(jobs[j].request.prefix) for j in own), default=1))
@@ -314,6 +312,12 @@ class EmbeddedEngine:
             job.started = members.stop
         self._forget_left()
         self._plan = None
+
+    def _joining(self, job: Job, members: range, cached: int, shared: int = -1) -> Joining:
+        """What a slot of a job's samples begins with."""
+        request = job.request
+        limit = min(request.sampling.max_completion_tokens, self.policy.context_length - len(request.prefix))
+        return Joining(job, members, cached, shared, limit, self._distribution(request), carried_by(job))
 
     def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], list[int]]:
         """Entries of the store after the live slots, one per request, and which own prefixes are not there yet.

@@ -125,12 +125,17 @@ class BaseObjective(Stateless):
         updates: Sequence[Int[Tensor, " r"]],
         episode: Int[Tensor, " R"] | None = None,
     ) -> Float[Tensor, "R L"]:
-        """Each token's weight in the loss of its update: see :func:`aggregate_weights`."""
+        """Each token's weight in the loss of its update."""
         weight = torch.zeros(mask.shape)
         for rows in updates:
-            of_rows = None if episode is None else episode[rows]
-            weight[rows] = aggregate_weights(mask[rows], self.aggregate, self.constant, of_rows)
+            weight[rows] = self.update_weights(mask[rows], None if episode is None else episode[rows])
         return weight
+
+    def update_weights(
+        self, mask: Bool[Tensor, "r L"], episode: Int[Tensor, " r"] | None = None
+    ) -> Float[Tensor, "r L"]:
+        """Each token's weight in one update: see :func:`aggregate_weights`."""
+        return aggregate_weights(mask, self.aggregate, self.constant, episode)
 
     def look_ahead(self, gradients: GradientsOf) -> Mapping[str, float]:
         """It looks at no gradient."""

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree, UnknownTokens, as_episode
 from lyceum.core.types import (
+    SERVED_MODEL,
     Context,
     Continuation,
     Grade,
@@ -51,8 +52,6 @@ from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
 
 KEY = "rollout.function"
-MODEL = "policy"
-"""What agents are told that the model is called."""
 COUNTED = ("requests", "refused", "overridden", "vanished")
 """What the endpoint counts of an episode (``Served.counts``)."""
 LEAVES, FAILED, LATE, CUT, SILENT = "leaves", "failed", "late", "cut", "silent"
@@ -245,7 +244,7 @@ class Agent(RolloutSettings):
             "OPENAI_BASE_URL": address,
             "OPENAI_API_BASE": address,
             "OPENAI_API_KEY": served.key,
-            "OPENAI_MODEL": MODEL,
+            "OPENAI_MODEL": SERVED_MODEL,
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
@@ -298,7 +297,12 @@ def keywords(task: Task) -> dict[str, Any]:
 async def _call(found: UserFunction, context: Context, served: Served, number: int) -> Any:
     """The result of an agent's function."""
     function = found.function
-    given = {**keywords(context.task), "api_key": served.key, "model": MODEL, "seed": context.seed("agent", number)}
+    given = {
+        **keywords(context.task),
+        "api_key": served.key,
+        "model": SERVED_MODEL,
+        "seed": context.seed("agent", number),
+    }
     wanted = accepted(function, dict.fromkeys(ACCESS))
     needs_address = "base_url" in wanted or ("client" in wanted and not is_async(function))
     if needs_address:

@@ -19,8 +19,6 @@ from lyceum.utils.messages import text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable, quoted
 
-MODEL = "policy"
-"""What the run's model is called; requests may call it anything."""
 MOST_BYTES = 1 << 20
 """Maximum bytes of a request."""
 _LIMITS = DocumentLimits(characters=MOST_BYTES, depth=60, values=100_000)

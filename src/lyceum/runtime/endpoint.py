@@ -16,10 +16,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Sampling, ServedLimits
+from lyceum.core.types import SERVED_MODEL, Sampling, ServedLimits
 from lyceum.models.renderer import Renderer
 from lyceum.runtime._chat import (
-    MODEL,
     MOST_BYTES,
     ChatRequest,
     NotServed,
@@ -124,7 +123,7 @@ class ChatEndpoint:
         with episode.counted():
             path = request.path.partition("?")[0]
             if (request.method, path) == ("GET", MODELS):
-                listed = {"id": MODEL, "object": "model", "created": 0, "owned_by": "lyceum"}
+                listed = {"id": SERVED_MODEL, "object": "model", "created": 0, "owned_by": "lyceum"}
                 return HttpReply(200, to_json({"object": "list", "data": [listed]}).encode())
             if (request.method, path) != ("POST", CHAT):
                 got = f"{request.method} {path[:200]}"
@@ -252,7 +251,7 @@ class ServedEpisode:
             choices.append(choice_of(i, message, leaf, logprobs))
         made = completion_of(
             f"chatcmpl-{drawn[0].address:x}",
-            str((asked.model_extra or {}).get("model") or MODEL),
+            str((asked.model_extra or {}).get("model") or SERVED_MODEL),
             int(time.time()),
             choices,
             prompt,

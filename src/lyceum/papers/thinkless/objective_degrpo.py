@@ -39,17 +39,10 @@ class Decoupling(PolicyObjective):
         share = float(plan.weight[first].sum() / plan.weight.sum().clamp(min=torch.finfo(plan.weight.dtype).tiny))
         return replace(plan, counts={**plan.counts, "degrpo/control_share": share})
 
-    def weights(
-        self,
-        mask: Bool[Tensor, "R L"],
-        updates: Sequence[Int[Tensor, " r"]],
-        episode: Int[Tensor, " R"] | None = None,
-    ) -> Float[Tensor, "R L"]:
-        weight, of = torch.zeros(mask.shape), self.settings
-        for rows in updates:
-            of_rows = None if episode is None else episode[rows]
-            weight[rows] = decoupled_weights(mask[rows], of.control_weight, self.aggregate, self.constant, of_rows)
-        return weight
+    def update_weights(
+        self, mask: Bool[Tensor, "r L"], episode: Int[Tensor, " r"] | None = None
+    ) -> Float[Tensor, "r L"]:
+        return decoupled_weights(mask, self.settings.control_weight, self.aggregate, self.constant, episode)
 
 
 def first_tokens(mask: Bool[Tensor, "R L"], episode: Int[Tensor, " R"] | None = None) -> Bool[Tensor, "R L"]:
