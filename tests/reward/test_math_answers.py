@@ -161,13 +161,11 @@ def test_what_is_short_to_compute_is_computed(answer: str, said: str):
 # The exception may come while a callback of the garbage collector runs, which swallows it: it comes again.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_answer_over_its_time_is_wrong_unless_the_tasks_own_is():
-    slow = "(x+1)^{5000}"
-    job = {"found": boxed(slow), "boxed": False, "cpu_seconds": 0.5}
+    # Not less: at twice this time the process itself is ended, which a busy garbage collector could use up.
+    job = {"found": boxed("(x+1)^{5000}"), "boxed": False, "cpu_seconds": 0.5}
     assert check({**job, "answers": ["(x+2)^{5000}"]}) is False  # as large itself, so that it is computed
     with pytest.raises(TimeoutError, match="the task's own answer"):
-        check(
-            {**job, "answers": [" + ".join(f"\\frac{{{n}}}{{x^{{{n}}}}}" for n in range(10, 400))], "cpu_seconds": 0.05}
-        )
+        check({**job, "answers": [" + ".join(f"\\frac{{{n}}}{{x^{{{n}}}}}" for n in range(10, 400))]})
 
 
 def test_a_computation_in_c_or_a_crash_is_wrong_unless_the_tasks_own_is(monkeypatch: pytest.MonkeyPatch):
