@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: help install demo test suite test-engines check test-sandboxes docs compositions fuzz smollm2 minilm bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
-	@echo "make test      install, then check types and style and run the tests"
+	@echo "make test      install, then check types and style and run the tests; with SINCE=main those of changed papers alone"
 	@echo "make check     the same without the tests; make suite: the tests alone"
 	@echo "make test-sandboxes   the tests that run programs, with each sandbox taken away in turn"
 	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, more processes and the long pages"
@@ -46,7 +46,7 @@ test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --jobs=2 check suite
 
 suite: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(SINCE),--since $(SINCE))
 
 # What is left has to do: with bubblewrap all of these run in the tests above already, on machines that have it.
 test-sandboxes: $(VENV)/.installed-test

@@ -17,7 +17,11 @@ from hypothesis import settings
 
 if not os.environ.get("LYCEUM_UNCHECKED_ARRAYS"):
     array_checks.install()
-pytest_plugins = ["batch_fixtures", "forest_fixtures"]  # imported from here on: with their arrays checked
+pytest_plugins = [
+    "batch_fixtures",
+    "changed_papers",
+    "forest_fixtures",
+]  # imported from here on: with their arrays checked
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: None  # what it guards against, a machine without power, no test can show
 # No deadline: a busy machine is no failure.
