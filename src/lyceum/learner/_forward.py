@@ -127,11 +127,11 @@ def row_outputs(
             raise ValueError("values are needed, and there is no value head")
         # The head is in float32 whatever the model's dtype, so that small updates are not lost.
         value = value_head(before_hidden.float()).squeeze(-1).float()
-    where = wanted.to(device)
+    row, position = (index.to(device) for index in wanted.nonzero(as_tuple=True))  # a mask there would be waited for
     spread = place[wanted].to(device)
 
     def rows_of(x: Tensor) -> Tensor:
-        return x.new_zeros(*wanted.shape, *x.shape[1:]).index_put((where,), x[spread])
+        return x.new_zeros(*wanted.shape, *x.shape[1:]).index_put((row, position), x[spread])
 
     return RowOutputs(
         rows_of(out.logprob),

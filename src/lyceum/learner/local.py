@@ -413,12 +413,13 @@ class LocalLearner:
         """Leave an update's gradients on the parameters; returns its loss and the number of rows that have one."""
         learnt = rows[plan.trained[rows]]
         self._zero()
-        loss = 0.0
         self._train_mode(True)
-        for pieces in self._micro_batches(forest, learnt, plan):
-            loss += self._micro_batch(forest, pieces, plan, credited, objective, total)
+        losses = [
+            self._micro_batch(forest, pieces, plan, credited, objective, total)
+            for pieces in self._micro_batches(forest, learnt, plan)
+        ]
         self._train_mode(False)
-        return loss, len(learnt)
+        return sum(read(losses), 0.0), len(learnt)
 
     def _micro_batches(
         self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan
@@ -435,8 +436,8 @@ class LocalLearner:
         credited: Credited,
         objective: Objective,
         total: MicroBatchSums,
-    ) -> float:
-        """Add the gradient of a micro-batch; returns its loss."""
+    ) -> Float[Tensor, ""]:
+        """Add the gradient of a micro-batch; returns its loss, which nothing has waited for."""
         chosen = torch.cat(list(pieces))
         whole = forest.select(chosen)
         out, back = self._forward(forest, whole, pieces, objective, total)
@@ -450,8 +451,8 @@ class LocalLearner:
             total.coefficient[chosen, : gradient.shape[1]] = gradient.cpu()
         back()
         for name, (value, share) in metrics.items():
-            total.add(name, float(value), float(share))
-        return float(loss.detach())
+            total.add(name, value, share)
+        return loss.detach()
 
     def _forward(
         self,
@@ -487,10 +488,10 @@ class LocalLearner:
             self._count(part, total)
         out = self._row_outputs(self.policy, part, objective.origins, objective.needs, objective.reductions)
         if out.excluded is not None and total is not None:
-            wanted = part.trainable(part.rows(), objective.origins)
-            excluded = out.excluded[wanted.to(out.excluded.device)]
-            total.add("constraint/nats", float(excluded.sum()), len(excluded))
-            total.add("constraint/acted", float((excluded > EXCLUDES).sum()), len(excluded))
+            row, position = part.trainable(part.rows(), objective.origins).nonzero(as_tuple=True)
+            excluded = out.excluded[row.to(out.excluded.device), position.to(out.excluded.device)]
+            total.add("constraint/nats", excluded.sum(), len(excluded))
+            total.add("constraint/acted", (excluded > EXCLUDES).sum(), len(excluded))
         return out
 
     def _count(self, part: Forest, total: MicroBatchSums) -> None:
@@ -671,9 +672,9 @@ def clip_gradients(
     total_norm = total_norm or nn.utils.get_total_norm
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = total_norm(gradients)
-    if bool(norm.isfinite()):
+    if math.isfinite(found := float(norm)):
         nn.utils.clip_grads_with_norm_(parameters, most, norm)
-        return float(norm)
+        return found
     largest = float(total_norm(gradients, norm_type=math.inf))
     if not math.isfinite(largest):
         return largest
@@ -691,20 +692,46 @@ def _of_model(model: str, needs: frozenset[str]) -> frozenset[str]:
 
 
 class MicroBatchSums:
-    """What micro-batches leave: metrics, which add up, and each token's coefficient where those are collected."""
+    """What micro-batches leave: metrics, which add up, and each token's coefficient where those are collected.
+
+    A device's numbers stay there until the sums are asked for: whoever reads one waits for all that it was given to do.
+    """
 
     def __init__(self, coefficient: Float[Tensor, "R L"] | None = None) -> None:
         self.coefficient = coefficient
-        self.sums: dict[str, float] = {}
-        self.shares: dict[str, float] = {}
+        self._added: list[tuple[str, float | Tensor, float | Tensor | None]] = []
 
-    def add(self, name: str, value: float, share: float) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + value
-        self.shares[name] = self.shares.get(name, 0.0) + share
+    def add(self, name: str, value: float | Tensor, share: float | Tensor) -> None:
+        """Part of a mean: ``value`` is already times its ``share``."""
+        self._added.append((name, _kept(value), _kept(share)))
 
     def count(self, name: str, value: float) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + value
-        self.shares[name] = 1.0
+        self._added.append((name, value, None))
 
     def means(self) -> dict[str, float]:
-        return {name: value / self.shares[name] for name, value in self.sums.items() if self.shares[name]}
+        sums: dict[str, float] = {}
+        shares: dict[str, float] = {}
+        values = read([value for _, value, _ in self._added])
+        parts = read([0.0 if share is None else share for _, _, share in self._added])
+        for (name, _, share), value, part in zip(self._added, values, parts, strict=True):
+            sums[name] = sums.get(name, 0.0) + value
+            shares[name] = 1.0 if share is None else shares.get(name, 0.0) + part
+        return {name: value / shares[name] for name, value in sums.items() if shares[name]}
+
+
+def _kept(number: float | Tensor) -> float | Tensor:
+    return number.detach() if isinstance(number, Tensor) else number
+
+
+def read(numbers: Sequence[float | Tensor]) -> list[float]:
+    """Numbers, those of a device fetched from it at once."""
+    found = [0.0 if isinstance(number, Tensor) else float(number) for number in numbers]
+    together: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
+    for i, number in enumerate(numbers):
+        if isinstance(number, Tensor):
+            together.setdefault((number.device, number.dtype), []).append((i, number.reshape(())))
+    for of_kind in together.values():
+        values = torch.stack([number for _, number in of_kind]).tolist()
+        for (i, _), value in zip(of_kind, values, strict=True):
+            found[i] = float(value)
+    return found
