@@ -140,7 +140,7 @@ class PackedCache:
     Where layers count positions by the length of the cache and a range over the tokens, the sum is right.
     """
 
-    is_initialized, is_compileable = True, False
+    layers, is_initialized, is_compileable = (), True, False
 
     def __init__(self, position: Int[Tensor, " T"]) -> None:
         self._before = position - torch.arange(len(position), device=position.device)
@@ -163,10 +163,11 @@ def packed_hidden(
         seen: what a :class:`~lyceum.models.sight.Sight`, in the place of a transformer, is told beside the tokens; and
             the cache, where it is not the plan alone that keeps tokens.
     """
-    if body.config._attn_implementation != IMPLEMENTATION:
+    config = body.config.get_text_config()
+    if config._attn_implementation != IMPLEMENTATION:
         rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
-    if getattr(body.config, "attn_temperature_tuning", None):  # by positions that the layer counts itself
+    if getattr(config, "attn_temperature_tuning", None):  # by positions that the layer counts itself
         seen.setdefault("past_key_values", PackedCache(position))
     with _under(plan):
         output = body(
