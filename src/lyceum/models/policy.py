@@ -162,6 +162,10 @@ def redirect_attention(model: transformers.PreTrainedModel) -> None:
         )
     if not take_over(model):
         raise NotOverTrees(f"the attention of {what} cannot be replaced in this transformers")
+    for module in model.modules():
+        if isinstance(module, transformers.GradientCheckpointingLayer):
+            # Where positions are told by a cache, it keeps nothing that recomputing would add to.
+            module._can_checkpoint_with_cache = True
 
 
 def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase) -> frozenset[int]:
