@@ -20,7 +20,15 @@ from lyceum.models.model_cache import ModelCache
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows
 from lyceum.models.sight import Sight
-from lyceum.models.tree_attention import CHUNKED, AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
+from lyceum.models.tree_attention import (
+    CHUNKED,
+    SLIDING,
+    AttentionPlan,
+    NotOverTrees,
+    TreePlan,
+    packed_hidden,
+    take_over,
+)
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
@@ -32,7 +40,7 @@ _REDUCED_PIECES = 8
 LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
 _BY_ROWS, _MODEL_CACHE = "lyceum_by_rows", "lyceum_model_cache"
-_ATTENTION = {"full_attention", "sliding_attention", CHUNKED}
+_ATTENTION = {"full_attention", SLIDING, CHUNKED}
 
 
 class Policy:

@@ -21,8 +21,8 @@ from lyceum.models.rows import rows_hidden
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
-CHUNKED = "chunked_attention"
-"""Configurations' name of layers that attend within chunks."""
+SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
+"""Configurations' names of layers that attend within a window, and within chunks."""
 
 
 class NotOverTrees(NotImplementedError):
@@ -90,12 +90,12 @@ def _attention(
         )
     if dropout:
         raise NotOverTrees(f"{type(module).__name__}: the tree attention has no dropout")
+    window, chunk = _limits(module)
     how: Scoring = {
         "scale": scaling if scaling is not None else query.shape[-1] ** -0.5,
-        "window": sliding_window,
+        "window": window if sliding_window is None else sliding_window,
     }
-    # Only what a layer has: plans without it are called as ever.
-    if (chunk := _chunk(module)) is not None:
+    if chunk is not None:
         how["chunk"] = chunk
     if softcap is not None:
         how["softcap"] = softcap
@@ -107,11 +107,12 @@ def _attention(
     return out.unsqueeze(0), None
 
 
-def _chunk(module: Any) -> int | None:
-    """Size of the chunks that a layer attends within, which transformers puts into its mask alone."""
+def _limits(module: Any) -> tuple[int | None, int | None]:
+    """Window and chunk that a layer attends within by its configuration: transformers may put them in a mask alone."""
     kinds = getattr(module.config, "layer_types", None) or ()
-    chunked = CHUNKED in kinds and kinds[module.layer_idx] == CHUNKED
-    return module.config.attention_chunk_size if chunked else None
+    kind = kinds[module.layer_idx] if SLIDING in kinds or CHUNKED in kinds else None
+    window = module.config.sliding_window if kind == SLIDING else None
+    return window, module.config.attention_chunk_size if kind == CHUNKED else None
 
 
 def take_over(model: transformers.PreTrainedModel) -> bool:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import torch
 from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.models.context import BY_POSITION, unknown_rotary
 from lyceum.models.load import SCRATCH, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
-from lyceum.models.tree_attention import NotOverTrees, Scoring, TreePlan, packed_hidden
+from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden
 from lyceum.utils.library_messages import quiet
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,10 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
     plan = _Keys(list(_PATHS), [0, TRUNK])
     try:
-        hidden = policy.hidden(tokens, position, plan.to(policy.device))
+        with _masks(policy) as limits:
+            hidden = policy.hidden(tokens, position, plan.to(policy.device))
+        if untold := sorted(limit for limit in limits - plan.limits if limit < policy.context_length):
+            raise NotOverTrees(f"{what} has a window of {untold[0]} tokens in its masks alone")
         _require(policy, policy.head(hidden)[paths], alone, "over a token tree than over plain sequences")
         if plan.twice or plan.shapes != _configured(policy):
             _check_cache(policy, tokens, position, alone)
@@ -177,6 +181,28 @@ def check_trees(policy: Policy, alone: Logits) -> None:
         raise
     except _UNFIT as error:
         raise NotOverTrees(f"{what} cannot be called over token trees ({type(error).__name__})") from error
+
+
+@contextmanager
+def _masks(policy: Policy) -> Iterator[set[int]]:
+    """The windows and chunks of the masks that a model asks transformers for, which may be longer than the tree.
+
+    None where the configuration says which layers have them: see ``_limits`` of the tree attention.
+    """
+    limits = set[int]()
+    if getattr(policy.causal.config.get_text_config(), "layer_types", None):
+        yield limits
+        return
+
+    def recorded(*_: Any, local_size: int | None = None, **__: Any) -> None:
+        if local_size is not None:
+            limits.add(local_size)
+
+    AttentionMaskInterface.register(IMPLEMENTATION, recorded)
+    try:
+        yield limits
+    finally:
+        del AttentionMaskInterface._global_mapping[IMPLEMENTATION]
 
 
 def _require(policy: Policy, got: Tensor, alone: Tensor, where: str) -> None:
@@ -234,10 +260,13 @@ class _Keys(TreePlan):
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.twice = False
         """Whether a layer attends more than once."""
+        self.limits = set[int | None]()
+        """Windows and chunks that layers are told of."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         self.twice |= layer in self.shapes
         self.shapes[layer] = (*key.shape[1:], *value.shape[1:])
+        self.limits |= {how["window"], how.get("chunk")}
         return super().attend(layer, query, key, value, **how)
 
 
