@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import nn
 from transformers import (
+    BloomConfig,
     CohereConfig,
     DeepseekV3Config,
     Gemma2Config,
@@ -106,6 +107,11 @@ UNFIT = {
         Qwen3_5TextConfig(
             **SMALL | {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]},
             linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+        )
+    ),
+    "attention of its own": lambda: tiny(
+        BloomConfig(
+            vocab_size=99, hidden_size=32, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=1, pad_token_id=0
         )
     ),
     "states alone": lambda: tiny(

@@ -40,6 +40,7 @@ def test_a_state_that_runs_from_one_branch_into_the_next_is_seen():
 REASONS = {
     "a convolution": "Lfm2ForCausalLM has layers of conv",
     "linear attention": "Qwen3_5ForCausalLM has layers of linear_attention",
+    "attention of its own": "attention of BloomForCausalLM cannot be replaced",
     "states alone": "MambaForCausalLM",
 }
 

@@ -1,8 +1,8 @@
 """What a model caches of each token, where that is not one key and one value as its configuration says.
 
-Latent attention (DeepSeek) caches latents, and makes keys and values of them; other models have heads of several widths,
-or attend more often than they have layers. What each layer hands to its cache holds all that later tokens need, which
-the trial at load time checks. So the engine keeps that, and hands it back to the layer for all tokens of a path.
+Latent attention (DeepSeek) caches latents, and makes keys and values of them; other models have layers of several
+widths, or attend more often than they have layers. What each layer hands to its cache is all that later tokens need:
+the trial at load time checks that. So the engine keeps it, and hands it back to the layer for all tokens of a path.
 """
 
 from __future__ import annotations
