@@ -314,15 +314,15 @@ def _capped(
 
 
 def weights_of(scores: Float[Tensor, "*B q k"], sinks: Tensor | None) -> Float[Tensor, "*B q k"]:
-    """Softmax over keys, and over the sink where there is one, in float32.
+    """Softmax over keys, and over the sink where there is one, in float32 at least.
 
     Args:
         sinks: its score, to be expanded to (..., q, 1).
     """
-    if sinks is None:
-        return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
-    scored = torch.cat((scores, sinks.to(scores).expand(*scores.shape[:-1], 1)), -1)
-    return torch.softmax(scored, -1, dtype=torch.float32)[..., :-1].to(scores.dtype)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.to(scores).expand(*scores.shape[:-1], 1)), -1)
+    weights = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    return weights if sinks is None else weights[..., :-1]
 
 
 def _similar(chains: list[tuple[Tensor, int]]) -> list[list[tuple[Tensor, int]]]:
