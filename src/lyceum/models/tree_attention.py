@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Required, TypedDict, Unpack, cast
+from typing import Any, Protocol, Required, Self, TypedDict, Unpack, cast
 
 from jaxtyping import Float, Int
 
@@ -242,7 +242,7 @@ class TreePlan:
         self.place = torch.empty(int((placed >= 0).sum()), dtype=torch.long)
         self.place[placed[placed >= 0]] = (placed >= 0).nonzero().squeeze(1)
 
-    def to(self, device: torch.device) -> TreePlan:
+    def to(self, device: torch.device) -> Self:
         self.place = self.place.to(device)
         for chains in self.buckets:
             chains.query, chains.key = chains.query.to(device), chains.key.to(device)
