@@ -130,6 +130,24 @@ def test_a_prompt_that_a_group_shares_is_stored_once_under_sinks_and_capped_scor
     assert copied._prompts._store.kv.shape[4] == 0
 
 
+def test_so_are_latents():
+    policy, plain = over_trees("deepseek3-latents"), PLAIN["deepseek3-latents"]
+    engine = EmbeddedConfig(share_prompt_tokens=1).build(policy)
+    prompts = [list(range(3, 60)), list(range(20, 41)), [7]]  # two that are stored, and one that has none
+
+    async def go():
+        some = (Request(p, tuple(range(6)), Sampling(max_completion_tokens=9)) for p in prompts)
+        return await asyncio.gather(*map(engine.extend, some))
+
+    for prompt, samples in zip(prompts, run_async(go()), strict=True):
+        for c in samples:
+            with torch.no_grad():
+                nats = alone(plain, [*prompt, *c.tokens], len(prompt))
+            torch.testing.assert_close(torch.tensor(c.model_logprob), nats, rtol=0, atol=1e-5)
+    assert engine._prompts._store.kv.shape[4] >= 56
+    assert engine._store.kv.shape[4] < 56
+
+
 def test_latents_are_cached_and_not_the_keys_that_are_made_of_them():
     policy = over_trees("deepseek3-latents")
     assert policy.cache_shape == (2, 1, 9)  # 10 of the latent and 8 of the rotated key, against 4 heads of 16 + 8

@@ -144,41 +144,64 @@ class DecodePlan:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """(A, H, D) queries, (A, Hkv, D) keys and values of the new tokens -> (A, H, D)."""
         self._write(layer, key, value)
-        window, chunk = how["window"], how.get("chunk")
         # Query heads that share a key head are rows of one product.
         q = query.reshape(len(self.at), -1, self.dim)
-        scores = self._scores(q, self._keys[layer], self.mask(window, chunk), how)
-        if self.part is None:
-            out = torch.bmm(self._weights(scores, how), self._values[layer])
-        elif window is not None or chunk is not None:
+        above = None
+        if self.part is not None:
+            keys, values = self._of_prompts(self.part, layer).flatten(1, 2)
+            above = keys.transpose(1, 2), values
+        return self._attended(self.heads, q, (self._keys[layer], self._values[layer]), above, how).view(query.shape)
+
+    def _of_prompts(self, part: SharedPart, layer: int) -> Float[Tensor, "2 P head length dim"]:
+        return part.store.kv[layer][:, : len(part.slot), :, : part.mask.shape[-1]]
+
+    def _attended(
+        self, heads: int, q: Tensor, own: tuple[Tensor, Tensor], above: tuple[Tensor, Tensor] | None, how: Scoring
+    ) -> Float[Tensor, "row_heads q width"]:
+        """Of each slot and key head, to the slot's own keys (transposed) and values, and to those of its prompt."""
+        keys, values = own
+        mask = self.mask(how["window"], how.get("chunk"))
+        if mask is not None and heads != self.heads:
+            mask = mask.repeat_interleave(heads, 0)
+        scores = self._scores(q, keys, mask, how)
+        if self.part is None or above is None:
+            return torch.bmm(self._weights(scores, how), values)
+        if how["window"] is not None or how.get("chunk") is not None:
             raise NotImplementedError("shared prompts with sliding-window or chunked attention")
-        else:
-            out = self._with_shared(self.part, layer, q, scores, how)
-        return out.view(query.shape)
+        return self._with_shared(self.part, heads, q, scores, above, values, how)
 
     def _write(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Store what is cached of the new tokens."""
         self._flat_keys[layer].index_copy_(0, self._written, key.reshape(-1, self.dim))
         self._flat_values[layer].index_copy_(0, self._written, value.reshape(-1, self.dim))
 
-    def _with_shared(self, part: SharedPart, layer: int, q: Tensor, scores: Tensor, how: Scoring) -> Tensor:
+    def _with_shared(
+        self,
+        part: SharedPart,
+        heads: int,
+        q: Tensor,
+        scores: Tensor,
+        above: tuple[Tensor, Tensor],
+        values: Tensor,
+        how: Scoring,
+    ) -> Tensor:
         """One softmax over the prompt's scores and the slot's own."""
         prompts, width = part.slot.shape
         length = part.mask.shape[-1]
-        keys, values = (x.flatten(0, 1)[: prompts * self.heads, :length] for x in part.store.kv[layer])
+        mask = part.mask if heads == self.heads else part.mask.repeat_interleave(heads, 0)
 
         def by_prompt(x: Tensor) -> Tensor:
-            grouped = x.view(self.count, self.heads, -1, x.shape[-1])[part.slot]
-            return grouped.transpose(1, 2).reshape(prompts * self.heads, -1, x.shape[-1])
+            grouped = x.view(self.count, heads, -1, x.shape[-1])[part.slot]
+            return grouped.transpose(1, 2).reshape(prompts * heads, -1, x.shape[-1])
 
         def by_slot(x: Tensor) -> Tensor:
-            spread = x.view(prompts, self.heads, width, -1, x.shape[-1]).transpose(1, 2)
+            spread = x.view(prompts, heads, width, -1, x.shape[-1]).transpose(1, 2)
             return spread.flatten(0, 1)[part.place].flatten(0, 1)
 
-        above = by_slot(self._scores(by_prompt(q), keys.transpose(1, 2), part.mask, how))
-        weight = self._weights(torch.cat((above, scores), -1), how)
-        from_prompt = by_slot(torch.bmm(by_prompt(weight[..., :length].contiguous()), values))
-        return torch.baddbmm(from_prompt, weight[..., length:], self._values[layer])
+        of_prompt = by_slot(self._scores(by_prompt(q), above[0], mask, how))
+        weight = self._weights(torch.cat((of_prompt, scores), -1), how)
+        from_prompt = by_slot(torch.bmm(by_prompt(weight[..., :length].contiguous()), above[1]))
+        return torch.baddbmm(from_prompt, weight[..., length:], values)
 
     def _scores(self, q: Tensor, keys: Tensor, mask: Tensor | None, how: Scoring) -> Tensor:
         scale, softcap = how["scale"], how.get("softcap")
@@ -199,26 +222,35 @@ class DecodePlan:
 class ModelDecodePlan(DecodePlan):
     """The same where the engine keeps what the model caches: see ``models/model_cache.py``."""
 
-    def __init__(self, store: Store, length: NDArray[np.int64], cache: ModelCache) -> None:
-        super().__init__(store, length, None)
+    def __init__(self, store: Store, length: NDArray[np.int64], part: SharedPart | None, cache: ModelCache) -> None:
+        super().__init__(store, length, part)
         self._cache = cache
 
     def update(self, layer: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Of all places of all slots, one slot after another."""
+        """Of all places of all slots, one slot after another, and then of the prompts that they share."""
         row = self._cache.row(layer)
         key, value = self._cache.joined(first, second)
         self._write(row, key.to(self.store.kv), value.to(self.store.kv))
-        kept = self.store.kv[row, :, : self.count, 0, : self.longest]
-        return self._cache.parted(layer, kept.permute(1, 2, 0, 3).reshape(self.count * self.longest, -1))
+        whole = _tokens(self.store.kv[row, :, : self.count, 0, : self.longest])
+        if self.part is not None:
+            whole = torch.cat((whole, _tokens(self._of_prompts(self.part, row)[:, :, 0])))
+        return self._cache.parted(layer, whole)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        heads = key.shape[1]
+        heads, own = key.shape[1], self.count * self.longest
 
-        def by_head(x: Tensor) -> Float[Tensor, "row_heads longest width"]:
-            return x.reshape(self.count, self.longest, heads, -1).transpose(1, 2).flatten(0, 1)
+        def by_head(key: Tensor, value: Tensor, entries: int) -> tuple[Tensor, Tensor]:
+            keys, values = (
+                x.reshape(entries, -1, heads, x.shape[-1]).transpose(1, 2).flatten(0, 1) for x in (key, value)
+            )
+            return keys.transpose(1, 2), values
 
-        mask = self.mask(how["window"], how.get("chunk"))
-        mask = None if mask is None else mask.repeat_interleave(heads, 0)
+        above = None if self.part is None else by_head(key[own:], value[own:], len(self.part.slot))
         q = query.reshape(self.count * heads, -1, query.shape[-1])
-        scores = self._scores(q, by_head(key).transpose(1, 2), mask, how)
-        return torch.bmm(self._weights(scores, how), by_head(value)).view(*query.shape[:2], -1)
+        out = self._attended(heads, q, by_head(key[:own], value[:own], self.count), above, how)
+        return out.view(*query.shape[:2], -1)
+
+
+def _tokens(kept: Float[Tensor, "2 entry place half"]) -> Float[Tensor, "token twice_half"]:
+    """Both halves of each token, entry after entry."""
+    return kept.permute(1, 2, 0, 3).flatten(2).flatten(0, 1)

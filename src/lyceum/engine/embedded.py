@@ -345,7 +345,7 @@ class EmbeddedEngine:
     def _may_share(self) -> bool:
         config = self.policy.causal.config.get_text_config()
         limits = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        return self.policy.model_cache is None and all(limit is None for limit in limits)
+        return all(limit is None for limit in limits)
 
     def _distribution(self, request: Request) -> int:
         """Index of a distribution: of what decides how a token is drawn, and what is reported of it."""
@@ -392,10 +392,12 @@ class EmbeddedEngine:
         return PrefillPlan(prefixes, self._keeper) if cache is None else ModelPrefillPlan(prefixes, self._keeper, cache)
 
     def _decoding(self) -> DecodePlan:
-        cache, slots = self.policy.model_cache, self._slots
-        if cache is not None:
-            return ModelDecodePlan(self._store, slots.cached, cache)
-        return DecodePlan(self._store, slots.cached, self._prompts.part(slots))
+        cache, length, part = self.policy.model_cache, self._slots.cached, self._prompts.part(self._slots)
+        return (
+            DecodePlan(self._store, length, part)
+            if cache is None
+            else ModelDecodePlan(self._store, length, part, cache)
+        )
 
     def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int, **seen: Any) -> Tensor:
         """Directly from the weights where the architecture is known; else, and for pictures, by the model's own."""

@@ -287,10 +287,11 @@ def _fused(
     """By torch's own kernels, which hold no scores; they take one width for keys and values."""
     wide = v.shape[-1]
     if sinks is not None and mask is not None:
-        # One key more, and one dimension: the queries' is the sink's score, the keys' 0, and 1 of that key.
+        # One key more, and one dimension: the queries' is the sink's score, the keys' 0, and 1 of that key. Dimensions
+        # are added by eight, since the kernels of GPUs take widths of that alone.
         score = (sinks / scale).to(q)[None, :, :, None].expand(len(q), -1, -1, -1)
-        q, k = torch.cat((q, score), -1), F.pad(k, (0, 1, 0, 1))
-        k[..., -1, -1] = 1
+        q, k = torch.cat((q, F.pad(score, (0, 7))), -1), F.pad(k, (0, 8, 0, 1))
+        k[..., -1, -8] = 1
         v, mask = F.pad(v, (0, 0, 0, 1)), F.pad(mask, (0, 1))
     if (width := q.shape[-1]) < v.shape[-1]:
         q, k = F.pad(q, (0, v.shape[-1] - width)), F.pad(k, (0, v.shape[-1] - width))
