@@ -194,19 +194,27 @@ class _Chains:
     key: Int[Tensor, "C Lk"]
     query_position: Int[Tensor, "C Lq"]
     square: bool
-    masks: dict[tuple[int | None, int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int | None, int | None, int, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def mask(
-        self, window: int | None, repeat: int, dtype: torch.dtype, chunk: int | None = None, *, always: bool = False
+        self,
+        window: int | None,
+        repeat: int,
+        dtype: torch.dtype,
+        chunk: int | None = None,
+        *,
+        always: bool = False,
+        sinks: int = 0,
     ) -> Tensor | None:
-        """Additive causal mask (C, 1, repeat * Lq, Lk); None where plain causal attention suffices.
+        """Additive causal mask (C, 1, repeat * Lq, Lk + sinks); None where plain causal attention suffices.
 
         Args:
             always: whether there is a mask even then.
+            sinks: keys behind the others that every query sees.
         """
         if self.square and window is None and chunk is None and repeat == 1 and not always:
             return None
-        wanted = (window, chunk, repeat, dtype)
+        wanted = (window, chunk, repeat, sinks, dtype)
         if wanted not in self.masks:
             at = torch.arange(self.key.shape[1], device=self.key.device)
             distance = self.query_position[:, :, None] - at
@@ -215,7 +223,7 @@ class _Chains:
                 visible &= (self.query_position // chunk)[:, :, None] == at // chunk
             additive = torch.zeros(visible.shape, dtype=dtype, device=self.key.device)
             additive.masked_fill_(~visible, float("-inf"))
-            self.masks[wanted] = additive.repeat(1, repeat, 1).unsqueeze(1)
+            self.masks[wanted] = F.pad(additive, (0, sinks)).repeat(1, repeat, 1).unsqueeze(1)
         return self.masks[wanted]
 
 
@@ -264,8 +272,9 @@ class TreePlan:
             # Query heads that share a key head are stacked along the query axis, so that keys are not repeated.
             q = q.permute(0, 2, 3, 1, 4).reshape(count, kv_heads, repeat * length, dim)
             of_query = None if sinks is None else sinks.view(kv_heads, repeat).repeat_interleave(length, 1)
+            seen = int(sinks is not None and softcap is None)
             always = softcap is not None or sinks is not None
-            mask = chains.mask(how["window"], repeat, q.dtype, how.get("chunk"), always=always)
+            mask = chains.mask(how["window"], repeat, q.dtype, how.get("chunk"), always=always, sinks=seen)
             if softcap is not None and mask is not None:
                 o = _capped(q, k, v, mask, how["scale"], softcap, of_query)
             else:
@@ -280,19 +289,23 @@ def _fused(
     q: Float[Tensor, "C K q D"],
     k: Float[Tensor, "C K k D"],
     v: Float[Tensor, "C K k E"],
-    mask: Float[Tensor, "C 1 q k"] | None,
+    mask: Float[Tensor, "C 1 q keys"] | None,
     scale: float,
     sinks: Float[Tensor, "K q"] | None,
 ) -> Float[Tensor, "C K q E"]:
-    """By torch's own kernels, which hold no scores; they take one width for keys and values."""
+    """By torch's own kernels, which hold no scores; they take one width for keys and values.
+
+    Args:
+        mask: over the sink, too, where there is one.
+    """
     wide = v.shape[-1]
-    if sinks is not None and mask is not None:
+    if sinks is not None:
         # One key more, and one dimension: the queries' is the sink's score, the keys' 0, and 1 of that key. Dimensions
         # are added by eight, since the kernels of GPUs take widths of that alone.
         score = (sinks / scale).to(q)[None, :, :, None].expand(len(q), -1, -1, -1)
         q, k = torch.cat((q, F.pad(score, (0, 7))), -1), F.pad(k, (0, 8, 0, 1))
         k[..., -1, -8] = 1
-        v, mask = F.pad(v, (0, 0, 0, 1)), F.pad(mask, (0, 1))
+        v = F.pad(v, (0, 0, 0, 1))
     if (width := q.shape[-1]) < v.shape[-1]:
         q, k = F.pad(q, (0, v.shape[-1] - width)), F.pad(k, (0, v.shape[-1] - width))
     elif width > wide:
