@@ -5,14 +5,17 @@ import copy
 import torch
 from torch import nn
 from transformers import (
+    BloomConfig,
     CohereConfig,
     DeepseekV3Config,
     Gemma2Config,
     GptOssConfig,
     GraniteConfig,
     Lfm2Config,
+    Llama4TextConfig,
     LlamaConfig,
     MambaConfig,
+    MiMoV2FlashConfig,
     MistralConfig,
     Phi3Config,
     PreTrainedModel,
@@ -70,21 +73,45 @@ CONFIGS = {
         **SMALL | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24} | more
     ),
     "cohere-multiplied-logits": lambda **more: CohereConfig(**SMALL | {"logit_scale": 0.25} | more),
-}
+    "gpt-oss-sinks": lambda **more: GptOssConfig(
+        **SMALL | {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5} | more
+    ),
+    "gemma2-capped-scores": lambda **more: Gemma2Config(
+        **SMALL | {"head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 1} | more
+    ),
+    "deepseek3-latents": lambda **more: DeepseekV3Config(
+        **SMALL | {"num_key_value_heads": 4, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8} | more,
+        q_lora_rank=8, kv_lora_rank=10, first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2, n_group=2,
+        topk_group=1, moe_intermediate_size=16,
+    ),
+    # Its layers without rotation multiply queries by a factor that grows with the position.
+    "llama4-chunks": lambda **more: Llama4TextConfig(
+        **SMALL | {"head_dim": 8, "attention_chunk_size": 4, "no_rope_layers": [1, 0], "floor_scale": 3} | more,
+        intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, moe_layers=[1], attn_scale=0.5,
+    ),
+    # Keys as wide as its values are not, fewer key heads outside windows, sinks inside.
+    "mimo2-widths": lambda **more: MiMoV2FlashConfig(
+        **SMALL | {"head_dim": 8, "v_head_dim": 12, "sliding_window": 5} | more,
+        layer_types=["sliding_attention", "full_attention"], swa_head_dim=12, swa_num_attention_heads=4,
+        swa_num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+        n_group=1, topk_group=1,
+    ),
+}  # fmt: skip
+MORE_ATTENTION = ("gpt-oss-sinks", "gemma2-capped-scores", "deepseek3-latents", "llama4-chunks", "mimo2-widths")
+"""Those whose attention is more than a causal softmax over keys as the configuration has them."""
 
 
 UNFIT = {
-    "capped attention scores": lambda: plain_model("gemma2-capped-logits", attn_logit_softcapping=50.0),
     "a convolution": lambda: tiny(Lfm2Config(**SMALL | {"layer_types": ["conv", "full_attention"]})),
-    "values of another width than keys": lambda: latent_attention(v_head_dim=8),
-    "keys of another width than the cache's": lambda: latent_attention(v_head_dim=16),
-    "attention sinks": lambda: tiny(
-        GptOssConfig(**SMALL | {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5})
-    ),
     "linear attention": lambda: tiny(
         Qwen3_5TextConfig(
             **SMALL | {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]},
             linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+        )
+    ),
+    "attention of its own": lambda: tiny(
+        BloomConfig(
+            vocab_size=99, hidden_size=32, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=1, pad_token_id=0
         )
     ),
     "states alone": lambda: tiny(
@@ -95,17 +122,6 @@ UNFIT = {
     ),
 }  # fmt: skip
 """Models that trees cannot use, and rows can."""
-
-
-def latent_attention(**more) -> PreTrainedModel:
-    """DeepSeek's, with experts: the cache of the attention is not as wide as its keys."""
-    return tiny(
-        DeepseekV3Config(
-            **SMALL | {"num_key_value_heads": 4}, qk_nope_head_dim=8, qk_rope_head_dim=8, q_lora_rank=8,
-            kv_lora_rank=8, first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2, n_group=2,
-            topk_group=1, moe_intermediate_size=16, **more,
-        )
-    )  # fmt: skip
 
 
 def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:

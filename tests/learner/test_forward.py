@@ -24,7 +24,7 @@ seeds = st.integers(0, 2**32)
 
 def oracle(model, forest, value_head=None):
     """(R, L) log-probability, entropy and value of each token, and (R, L, V) logits: padded rows, plain sdpa."""
-    model.set_attn_implementation("eager" if model.config.model_type == "gemma2" else "sdpa")
+    model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
     rows = forest.rows()
     ids = rows.gather(forest.token)
     output = model(input_ids=ids, attention_mask=rows.present.long(), output_hidden_states=True, use_cache=False)

@@ -80,22 +80,10 @@ def test_nothing_flows_between_trees_or_branches():
     torch.testing.assert_close(before[~below], after[~below], rtol=0, atol=0)
 
 
-def test_capped_attention_scores_are_refused_clearly():
-    policy = policy_like(UNFIT["capped attention scores"]())
-    with pytest.raises(NotImplementedError, match=r"Gemma2Attention.*soft-capping"):
-        policy.forest_hidden(build_forest(random_trees(13), decode=letters))
-
-
 def test_layers_that_carry_a_state_along_the_sequence_are_refused_clearly():
     # Packed branches stand one behind the other: a convolution or a recurrence would run from one into the next.
     with pytest.raises(NotImplementedError, match=r"Lfm2ForCausalLM has layers of conv; .*full_attention"):
         policy_like(UNFIT["a convolution"]())
-
-
-def test_values_of_another_width_than_keys_are_refused_clearly():
-    policy = policy_like(UNFIT["values of another width than keys"]())
-    with pytest.raises(NotImplementedError, match="keys of width 16 and values of width 8"):
-        policy.forest_hidden(build_forest(random_trees(13), decode=letters))
 
 
 def test_a_model_called_past_the_policy_says_how_to_call_it():

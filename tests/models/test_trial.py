@@ -3,14 +3,15 @@ import re
 
 import pytest
 import torch
-from tiny_models import CONFIGS, UNFIT, plain_model, policy_like
+from tiny_models import CONFIGS, SMALL, UNFIT, plain_model, policy_like, tiny
 from torch import nn
-from transformers import BertConfig, BertLMHeadModel
+from transformers import BertConfig, BertLMHeadModel, PhimoeConfig, Qwen2MoeConfig
 
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.policy import Policy
 from lyceum.models.rows import RowCache
 from lyceum.models.scratch import character_tokenizer
+from lyceum.models.tree_attention import NotOverTrees
 from lyceum.models.trial import check_trees, logits_alone, policy_of, rows_ahead
 from lyceum.utils.errors import RecipeError
 
@@ -38,13 +39,9 @@ def test_a_state_that_runs_from_one_branch_into_the_next_is_seen():
 
 
 REASONS = {
-    "capped attention scores": "Gemma2Attention.* soft-capping",
     "a convolution": "Lfm2ForCausalLM has layers of conv",
-    "values of another width than keys": "keys of width 16 and values of width 8",
-    # Keys of 8 + 8 beside values of 16: only the cache, made by the configuration's head_dim of 8, cannot hold them.
-    "keys of another width than the cache's": "2 layers with key heads 4 of width 16; .* 2 layers with 4 of width 8",
-    "attention sinks": "GptOssAttention.* no sinks",
     "linear attention": "Qwen3_5ForCausalLM has layers of linear_attention",
+    "attention of its own": "attention of BloomForCausalLM cannot be replaced",
     "states alone": "MambaForCausalLM",
 }
 
@@ -69,13 +66,29 @@ def test_what_trees_can_use_runs_over_trees(name):
     assert policy_of(model, character_tokenizer(context=256), logits_alone(model)).by_rows is None
 
 
-@pytest.mark.parametrize("what", ["attention sinks", "linear attention", "a convolution"])
+@pytest.mark.parametrize("what", ["linear attention", "a convolution"])
 def test_the_configuration_alone_shows_it_where_nothing_is_loaded(what, tmp_path):
     UNFIT[what]().save_pretrained(tmp_path)
     character_tokenizer(context=256).save_pretrained(tmp_path)
     how = rows_ahead(ModelSettings(path=str(tmp_path)))
     assert how is not None
     assert re.search(REASONS[what], how.why)
+
+
+def test_windows_that_stand_in_masks_alone_are_kept_where_the_configuration_says_whose():
+    config = Qwen2MoeConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16,
+        use_sliding_window=True, sliding_window=4, layer_types=["sliding_attention", "full_attention"],
+    )  # fmt: skip
+    check_trees(policy_like(tiny(config)), logits_alone(tiny(config)))
+
+
+def test_a_window_that_no_layer_is_told_of_is_seen_though_it_is_longer_than_the_tree():
+    model = tiny(PhimoeConfig(**SMALL, sliding_window=64, num_local_experts=4))
+    with pytest.raises(NotOverTrees, match="PhimoeForCausalLM has a window of 64 tokens in its masks alone"):
+        check_trees(policy_like(model), logits_alone(model))
+    whole = tiny(PhimoeConfig(**SMALL, sliding_window=256, num_local_experts=4))  # no row is longer
+    check_trees(policy_like(whole), logits_alone(whole))
 
 
 def test_nothing_is_foretold_of_a_model_over_trees(tmp_path):

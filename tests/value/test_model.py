@@ -53,7 +53,7 @@ PATHS = [path([5, 6, 7], [8, 9], [10]), path([5, 6, 7], [8, 9]), path([5, 6, 7])
 
 
 def test_a_value_model_of_a_policy_over_rows_reads_each_path_alone():
-    causal = UNFIT["attention sinks"]()
+    causal = UNFIT["attention of its own"]()
     policy = policy_of(causal, character_tokenizer(context=256), logits_alone(causal))
     model = spread(PathModel().build(policy, seed=0))
     assert model(PATHS) == pytest.approx([float(plain(model, each.path_tokens())[-1]) for each in PATHS], abs=1e-5)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from lyceum.engine._cache import Store
+from lyceum.models.model_cache import ModelCache
+from lyceum.models.tree_attention import Scoring, weights_of
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -72,7 +75,7 @@ class DecodePlan:
         self.row = torch.arange(len(self.at), device=store.kv.device)
         self.uniform = bool((length == length[0]).all())
         self._whole: Tensor | None = None
-        self._mask: dict[int | None, Tensor | None] = {}
+        self._mask: dict[tuple[int | None, int | None], Tensor | None] = {}
         self._unread = store.kv.new_zeros(())
         self._look_at_store()
         self._look()
@@ -106,13 +109,16 @@ class DecodePlan:
         self._keys = self._all_keys[..., : self.longest].unbind(0)
         self._values = self._all_values[:, :, : self.longest].unbind(0)
 
-    def mask(self, window: int | None) -> Float[Tensor, "row_heads 1 longest"] | None:
+    def mask(self, window: int | None, chunk: int | None = None) -> Float[Tensor, "row_heads 1 longest"] | None:
         """Additive: 0 for a token that the new one sees, -inf for others; None where it sees all."""
         if window is not None and window >= self.longest:
             window = None
-        if window not in self._mask:
-            self._mask[window] = self._windowed(window) if window is not None else self._causal()
-        return self._mask[window]
+        if chunk is not None and chunk >= self.longest:
+            chunk = None
+        wanted = (window, chunk)
+        if wanted not in self._mask:
+            self._mask[wanted] = self._causal() if wanted == (None, None) else self._limited(window, chunk)
+        return self._mask[wanted]
 
     def _causal(self) -> Tensor | None:
         if self.uniform:
@@ -123,51 +129,128 @@ class DecodePlan:
             self._whole = self._additive(at <= self.at[:, None])
         return self._whole[:, :, : self.longest]
 
-    def _windowed(self, window: int) -> Tensor:
-        distance = self.at[:, None] - torch.arange(self.longest, device=self.at.device)
-        return self._additive((distance >= 0) & (distance < window))
+    def _limited(self, window: int | None, chunk: int | None) -> Tensor:
+        at = torch.arange(self.longest, device=self.at.device)
+        distance = self.at[:, None] - at
+        visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        if chunk is not None:
+            visible &= (self.at // chunk)[:, None] == at // chunk
+        return self._additive(visible)
 
     def _additive(self, visible: Tensor) -> Tensor:
         zeros = torch.zeros(visible.shape, dtype=self.store.kv.dtype, device=visible.device)
         return zeros.masked_fill_(~visible, float("-inf")).unsqueeze(1)
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """(A, H, D) queries, (A, Hkv, D) keys and values of the new tokens -> (A, H, D)."""
-        self._flat_keys[layer].index_copy_(0, self._written, key.reshape(-1, self.dim))
-        self._flat_values[layer].index_copy_(0, self._written, value.reshape(-1, self.dim))
+        self._write(layer, key, value)
         # Query heads that share a key head are rows of one product.
         q = query.reshape(len(self.at), -1, self.dim)
-        scores = self._scores(q, self._keys[layer], self.mask(window), scale)
-        if self.part is None:
-            out = torch.bmm(torch.softmax(scores, -1), self._values[layer])
-        elif window is not None:
-            raise NotImplementedError("shared prompts with sliding-window attention")
-        else:
-            out = self._with_shared(self.part, layer, q, scores, scale)
-        return out.view(query.shape)
+        above = None
+        if self.part is not None:
+            keys, values = self._of_prompts(self.part, layer).flatten(1, 2)
+            above = keys.transpose(1, 2), values
+        return self._attended(self.heads, q, (self._keys[layer], self._values[layer]), above, how).view(query.shape)
 
-    def _with_shared(self, part: SharedPart, layer: int, q: Tensor, scores: Tensor, scale: float) -> Tensor:
+    def _of_prompts(self, part: SharedPart, layer: int) -> Float[Tensor, "2 P head length dim"]:
+        return part.store.kv[layer][:, : len(part.slot), :, : part.mask.shape[-1]]
+
+    def _attended(
+        self, heads: int, q: Tensor, own: tuple[Tensor, Tensor], above: tuple[Tensor, Tensor] | None, how: Scoring
+    ) -> Float[Tensor, "row_heads q width"]:
+        """Of each slot and key head, to the slot's own keys (transposed) and values, and to those of its prompt."""
+        keys, values = own
+        mask = self.mask(how["window"], how.get("chunk"))
+        if mask is not None and heads != self.heads:
+            mask = mask.repeat_interleave(heads, 0)
+        scores = self._scores(q, keys, mask, how)
+        if self.part is None or above is None:
+            return torch.bmm(self._weights(scores, how), values)
+        if how["window"] is not None or how.get("chunk") is not None:
+            raise NotImplementedError("shared prompts with sliding-window or chunked attention")
+        return self._with_shared(self.part, heads, q, scores, above, values, how)
+
+    def _write(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Store what is cached of the new tokens."""
+        self._flat_keys[layer].index_copy_(0, self._written, key.reshape(-1, self.dim))
+        self._flat_values[layer].index_copy_(0, self._written, value.reshape(-1, self.dim))
+
+    def _with_shared(
+        self,
+        part: SharedPart,
+        heads: int,
+        q: Tensor,
+        scores: Tensor,
+        above: tuple[Tensor, Tensor],
+        values: Tensor,
+        how: Scoring,
+    ) -> Tensor:
         """One softmax over the prompt's scores and the slot's own."""
         prompts, width = part.slot.shape
         length = part.mask.shape[-1]
-        keys, values = (x.flatten(0, 1)[: prompts * self.heads, :length] for x in part.store.kv[layer])
+        mask = part.mask if heads == self.heads else part.mask.repeat_interleave(heads, 0)
 
         def by_prompt(x: Tensor) -> Tensor:
-            grouped = x.view(self.count, self.heads, -1, x.shape[-1])[part.slot]
-            return grouped.transpose(1, 2).reshape(prompts * self.heads, -1, x.shape[-1])
+            grouped = x.view(self.count, heads, -1, x.shape[-1])[part.slot]
+            return grouped.transpose(1, 2).reshape(prompts * heads, -1, x.shape[-1])
 
         def by_slot(x: Tensor) -> Tensor:
-            spread = x.view(prompts, self.heads, width, -1, x.shape[-1]).transpose(1, 2)
+            spread = x.view(prompts, heads, width, -1, x.shape[-1]).transpose(1, 2)
             return spread.flatten(0, 1)[part.place].flatten(0, 1)
 
-        above = by_slot(self._scores(by_prompt(q), keys.transpose(1, 2), part.mask, scale))
-        weight = torch.softmax(torch.cat((above, scores), -1), -1)
-        from_prompt = by_slot(torch.bmm(by_prompt(weight[..., :length].contiguous()), values))
-        return torch.baddbmm(from_prompt, weight[..., length:], self._values[layer])
+        of_prompt = by_slot(self._scores(by_prompt(q), above[0], mask, how))
+        weight = self._weights(torch.cat((of_prompt, scores), -1), how)
+        from_prompt = by_slot(torch.bmm(by_prompt(weight[..., :length].contiguous()), above[1]))
+        return torch.baddbmm(from_prompt, weight[..., length:], values)
 
-    def _scores(self, q: Tensor, keys: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    def _scores(self, q: Tensor, keys: Tensor, mask: Tensor | None, how: Scoring) -> Tensor:
+        scale, softcap = how["scale"], how.get("softcap")
+        if softcap is not None:
+            scores = torch.baddbmm(self._unread, q, keys, beta=0, alpha=scale / softcap).tanh_().mul_(softcap)
+            return scores if mask is None else scores.add_(mask)
         if mask is None:
             return torch.baddbmm(self._unread, q, keys, beta=0, alpha=scale)
         return torch.baddbmm(mask, q, keys, alpha=scale)
+
+    def _weights(self, scores: Float[Tensor, "row_heads q k"], how: Scoring) -> Float[Tensor, "row_heads q k"]:
+        if (sinks := how.get("sinks")) is None:
+            return torch.softmax(scores, -1)
+        of_query = sinks.view(-1, scores.shape[1], 1).repeat(self.count, 1, 1)
+        return weights_of(scores, of_query)
+
+
+class ModelDecodePlan(DecodePlan):
+    """The same where the engine keeps what the model caches: see ``models/model_cache.py``."""
+
+    def __init__(self, store: Store, length: NDArray[np.int64], part: SharedPart | None, cache: ModelCache) -> None:
+        super().__init__(store, length, part)
+        self._cache = cache
+
+    def update(self, layer: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Of all places of all slots, one slot after another, and then of the prompts that they share."""
+        row = self._cache.row(layer)
+        key, value = self._cache.joined(first, second)
+        self._write(row, key.to(self.store.kv), value.to(self.store.kv))
+        whole = _tokens(self.store.kv[row, :, : self.count, 0, : self.longest])
+        if self.part is not None:
+            whole = torch.cat((whole, _tokens(self._of_prompts(self.part, row)[:, :, 0])))
+        return self._cache.parted(layer, whole)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        heads, own = key.shape[1], self.count * self.longest
+
+        def by_head(key: Tensor, value: Tensor, entries: int) -> tuple[Tensor, Tensor]:
+            keys, values = (
+                x.reshape(entries, -1, heads, x.shape[-1]).transpose(1, 2).flatten(0, 1) for x in (key, value)
+            )
+            return keys.transpose(1, 2), values
+
+        above = None if self.part is None else by_head(key[own:], value[own:], len(self.part.slot))
+        q = query.reshape(self.count * heads, -1, query.shape[-1])
+        out = self._attended(heads, q, by_head(key[:own], value[:own], self.count), above, how)
+        return out.view(*query.shape[:2], -1)
+
+
+def _tokens(kept: Float[Tensor, "2 entry place half"]) -> Float[Tensor, "token twice_half"]:
+    """Both halves of each token, entry after entry."""
+    return kept.permute(1, 2, 0, 3).flatten(2).flatten(0, 1)

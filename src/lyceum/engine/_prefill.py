@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float
 
 from lyceum.engine._cache import Ints, Keeper, Store, common
-from lyceum.models.tree_attention import TreePlan
+from lyceum.models.model_cache import ModelCache
+from lyceum.models.tree_attention import Scoring, TreePlan
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -26,8 +28,8 @@ class PrefillPlan(TreePlan):
         self.position: list[int] = []
         self.runs: list[tuple[int, int]] = []
         """Which prefix the tokens are of, run by run, and the place in it where each run begins."""
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
         self._kept = [keeper.longest(prefix) for prefix in prefixes]
         """Places in the pool of the cached beginning of each prefix."""
         self._new = [np.zeros(0, np.int64) for _ in prefixes]
@@ -56,22 +58,24 @@ class PrefillPlan(TreePlan):
             paths = [np.concatenate([above, self._new[j]]) for above, j in zip(kept, computed, strict=True)]
             super().__init__([torch.from_numpy(path) for path in paths], owned_from)
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
-        self._keys.append(key)
-        self._values.append(value)
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        key, value = self._with_kept(layer, key, value)
+        return super().attend(layer, query, key, value, **how)
+
+    def _with_kept(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the new tokens, which are remembered, and of the cached ones."""
+        self._keys[layer], self._values[layer] = key, value
         if len(self._read):
             kept = self._keeper.pool.kv[layer].index_select(1, self._read)
             key, value = torch.cat([key, kept[0]]), torch.cat([value, kept[1]])
-        return super().attend(layer, query, key, value, scale=scale, window=window)
+        return key, value
 
     @cached_property
     def _computed(self) -> Float[Tensor, "layer 2 n head dim"]:
         """Keys and values of the new tokens."""
         if not self.tokens:
             return self._keeper.pool.read(np.zeros(0, np.int64))
-        return torch.stack([torch.stack(pair) for pair in zip(self._keys, self._values, strict=True)])
+        return torch.stack([torch.stack((self._keys[layer], self._values[layer])) for layer in sorted(self._keys)])
 
     def _of_new(self, index: Ints) -> Float[Tensor, "layer 2 n head dim"]:
         return self._computed.index_select(2, torch.from_numpy(index).to(self._computed.device))
@@ -100,6 +104,22 @@ class PrefillPlan(TreePlan):
                 index.append(self._new[j][at - len(self._kept[j]) :])
         self._keeper.pool.write(np.concatenate(places), self._of_new(np.concatenate(index)))
         self._keeper.trim()
+
+
+class ModelPrefillPlan(PrefillPlan):
+    """The same where the engine keeps what the model caches: see ``models/model_cache.py``."""
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper, cache: ModelCache) -> None:
+        super().__init__(prefixes, keeper)
+        self._cache = cache
+
+    def update(self, layer: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = (x.to(self._keeper.pool.kv) for x in self._cache.joined(first, second))
+        whole = torch.cat(self._with_kept(self._cache.row(layer), key, value), -1)
+        return self._cache.parted(layer, whole.squeeze(1))
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        return TreePlan.attend(self, layer, query, key, value, **how)
 
 
 def ranges(count: Ints) -> Ints:

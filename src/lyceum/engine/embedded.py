@@ -23,13 +23,14 @@ from lyceum.core.settings import EngineSettings
 from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
 from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
-from lyceum.engine._plan import DecodePlan
-from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine._plan import DecodePlan, ModelDecodePlan
+from lyceum.engine._prefill import ModelPrefillPlan, PrefillPlan
 from lyceum.engine._prompts import SharedPrompts
 from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGroups, Slots
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked
+from lyceum.models.model_cache import KeptCache
 from lyceum.models.packed_paths import logprob_of
 from lyceum.models.policy import Policy
 from lyceum.models.sight import Features, Sight
@@ -279,7 +280,7 @@ class EmbeddedEngine:
         The prefix is computed with a request's first ones, except for its last token, which the next step feeds.
         """
         jobs = list(places)
-        plan = PrefillPlan([() if job.started else job.request.prefix[:-1] for job in jobs], self._keeper)
+        plan = self._prefill([() if job.started else job.request.prefix[:-1] for job in jobs])
         if len(plan.tokens):
             device = self.policy.device
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
@@ -342,7 +343,9 @@ class EmbeddedEngine:
         self._left = {path: entry for path, entry in self._left.items() if entry >= len(self._slots)}
 
     def _may_share(self) -> bool:
-        return getattr(self.policy.causal.config.get_text_config(), "sliding_window", None) is None
+        config = self.policy.causal.config.get_text_config()
+        limits = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        return all(limit is None for limit in limits)
 
     def _distribution(self, request: Request) -> int:
         """Index of a distribution: of what decides how a token is drawn, and what is reported of it."""
@@ -375,7 +378,7 @@ class EmbeddedEngine:
         slots = self._slots
         self._store.reserve(len(slots), int(slots.cached.max()) + 1)
         if self._plan is None:
-            self._plan = DecodePlan(self._store, slots.cached, self._prompts.part(slots))
+            self._plan = self._decoding()
         else:
             self._plan.advance()
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
@@ -384,9 +387,23 @@ class EmbeddedEngine:
         lean = self._lean
         return self.policy.head(hidden, None if lean is None else lean.output)
 
+    def _prefill(self, prefixes: Sequence[Sequence[int]]) -> PrefillPlan:
+        cache = self.policy.model_cache
+        return PrefillPlan(prefixes, self._keeper) if cache is None else ModelPrefillPlan(prefixes, self._keeper, cache)
+
+    def _decoding(self) -> DecodePlan:
+        cache, length, part = self.policy.model_cache, self._slots.cached, self._prompts.part(self._slots)
+        return (
+            DecodePlan(self._store, length, part)
+            if cache is None
+            else ModelDecodePlan(self._store, length, part, cache)
+        )
+
     def _hidden(self, tokens: Tensor, position: Tensor, plan: AttentionPlan, *, furthest: int, **seen: Any) -> Tensor:
         """Directly from the weights where the architecture is known; else, and for pictures, by the model's own."""
         lean = self._lean
+        if isinstance(plan, (ModelPrefillPlan, ModelDecodePlan)):
+            seen["past_key_values"] = KeptCache(plan, position)
         if lean is None or seen:
             return self.policy.hidden(tokens, position, plan, **seen)
         return lean.hidden(tokens, position, plan, furthest=furthest)

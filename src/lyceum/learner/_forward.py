@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -17,6 +18,7 @@ from lyceum.core.forest import Forest
 from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
 from lyceum.models.frozen import FrozenModel
 from lyceum.models.policy import Beside, Policy, token_outputs
+from lyceum.models.tree_attention import Scoring, TreePlan
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 Layout = Literal["tree", "rows"]
@@ -36,9 +38,14 @@ class RowsPlan:
     def owned_from(self) -> Sequence[int]:
         return [0] * self.rows
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
+    @cached_property
+    def _tree(self) -> TreePlan:
+        return TreePlan(self.paths, self.owned_from)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        scale, window = how["scale"], how["window"]
+        if len(how) > 2 or value.shape != key.shape:  # what the tree attention alone has, of which rows are one case
+            return self._tree.to(query.device).attend(layer, query, key, value, **how)
         q, k, v = (x.view(self.rows, self.length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
         mask = None
         if window is not None and window < self.length:

@@ -16,10 +16,19 @@ from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
+from lyceum.models.model_cache import ModelCache
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows
 from lyceum.models.sight import Sight
-from lyceum.models.tree_attention import AttentionPlan, NotOverTrees, TreePlan, packed_hidden, take_over
+from lyceum.models.tree_attention import (
+    CHUNKED,
+    SLIDING,
+    AttentionPlan,
+    NotOverTrees,
+    TreePlan,
+    packed_hidden,
+    take_over,
+)
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
 from lyceum.utils.terminal import quoted
@@ -30,8 +39,8 @@ _REDUCED_PIECES = 8
 """With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
 LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
-_BY_ROWS = "lyceum_by_rows"
-_ATTENTION = {"full_attention", "sliding_attention"}
+_BY_ROWS, _MODEL_CACHE = "lyceum_by_rows", "lyceum_model_cache"
+_ATTENTION = {"full_attention", SLIDING, CHUNKED}
 
 
 class Policy:
@@ -59,6 +68,8 @@ class Policy:
             redirect_attention(self.causal)
         else:
             self.run_by_rows(self.by_rows)
+        self.model_cache: ModelCache | None = getattr(self.causal, _MODEL_CACHE, None)
+        """What the engine keeps of each token; None for one key and one value per layer, as the configuration says."""
         self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
         """How it takes pictures; None for a model of text alone, and over rows."""
         # Llama 4's text part names a prefix that is not its own.
@@ -75,6 +86,11 @@ class Policy:
         self.by_rows = how
         setattr(self.causal, _BY_ROWS, how)
 
+    def keep_model_cache(self, cache: ModelCache) -> None:
+        """Keep what the model caches, in this form; copies of the module do too."""
+        self.model_cache = cache
+        setattr(self.causal, _MODEL_CACHE, cache)
+
     @property
     def device(self) -> torch.device:
         return self.causal.device
@@ -82,6 +98,8 @@ class Policy:
     @property
     def cache_shape(self) -> tuple[int, int, int]:
         """Layers, key-value heads and head dimension: the shape of one token's keys."""
+        if self.model_cache is not None:
+            return self.model_cache.store_shape
         config = self.causal.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -150,9 +168,12 @@ def redirect_attention(model: transformers.PreTrainedModel) -> None:
             f"{what} has layers of {', '.join(sorted(other))}; over token trees there are: "
             f"{', '.join(sorted(_ATTENTION))}"
         )
-    if not getattr(model, "_supports_attention_backend", False):
+    if not take_over(model):
         raise NotOverTrees(f"the attention of {what} cannot be replaced in this transformers")
-    take_over(model)
+    for module in model.modules():
+        if isinstance(module, transformers.GradientCheckpointingLayer):
+            # Where positions are told by a cache, it keeps nothing that recomputing would add to.
+            module._can_checkpoint_with_cache = True
 
 
 def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase) -> frozenset[int]:

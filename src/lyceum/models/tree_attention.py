@@ -9,9 +9,11 @@ of its path, so what it owns is a suffix of its path, and its queries attend cau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Required, Self, TypedDict, Unpack, cast
 
 from jaxtyping import Float, Int
 
@@ -19,19 +21,35 @@ from lyceum.models.rows import rows_hidden
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
+SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
+"""Configurations' names of layers that attend within a window, and within chunks."""
 
 
 class NotOverTrees(NotImplementedError):
     """A model has layers that branches of a token tree cannot share."""
 
 
+class Scoring(TypedDict, total=False):
+    """How a layer weighs the keys of a path, at distance d of the query at position t.
+
+        w = softmax over s = cap(scale * q.k), cap(x) = softcap * tanh(x / softcap)
+        of the keys with 0 <= d < window, and t // chunk == (t - d) // chunk
+
+    ``sinks`` (H,) is the score of one more key per query head, whose value is 0.
+    """
+
+    scale: Required[float]
+    window: Required[int | None]
+    chunk: int | None
+    softcap: float | None
+    sinks: Tensor | None
+
+
 class AttentionPlan(Protocol):
     """How packed tokens attend. One plan serves all layers of one forward."""
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
-        """(T, H, D) queries, (T, Hkv, D) keys and values of the packed tokens -> (T, H, D)."""
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """(T, H, D) queries, (N, Hkv, D) keys and (N, Hkv, E) values of the packed tokens -> (T, H, E)."""
         ...
 
 
@@ -45,11 +63,15 @@ class PathsPlan(AttentionPlan, Protocol):
     def owned_from(self) -> Sequence[int]: ...
 
 
+_current: ContextVar[AttentionPlan | None] = ContextVar("plan", default=None)
+"""The plan of the forward in progress, for models that do not hand keywords on to their layers."""
+
+
 def _attention(
     module: nn.Module,
     query: Float[Tensor, "1 H T D"],
-    key: Float[Tensor, "1 K T D"],
-    value: Float[Tensor, "1 K T E"],
+    key: Float[Tensor, "1 K N D"],
+    value: Float[Tensor, "1 K N E"],
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
@@ -58,37 +80,52 @@ def _attention(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
-) -> tuple[Float[Tensor, "1 T H D"], None]:
+) -> tuple[Float[Tensor, "1 T H E"], None]:
     """The function that transformers calls in each layer; the plan is passed through the model as a keyword."""
-    if lyceum_plan is None:
+    plan = lyceum_plan or _current.get()
+    if plan is None:
         raise ValueError(
             "this model has lyceum's attention, which needs a plan of its rows (models.policy); to generate with "
             "transformers: AutoModelForCausalLM.from_pretrained(run.model), or save_pretrained and load again"
         )
-    if softcap is not None or s_aux is not None or dropout:
-        raise NotOverTrees(f"{type(module).__name__}: the tree attention has no soft-capping, no sinks and no dropout")
-    if value.shape[-1] != key.shape[-1]:
-        raise NotOverTrees(
-            f"{type(module).__name__}: keys of width {key.shape[-1]} and values of width {value.shape[-1]}; "
-            "the tree attention takes one width for both"
-        )
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    if dropout:
+        raise NotOverTrees(f"{type(module).__name__}: the tree attention has no dropout")
+    window, chunk = _limits(module)
+    how: Scoring = {
+        "scale": scaling if scaling is not None else query.shape[-1] ** -0.5,
+        "window": window if sliding_window is None else sliding_window,
+    }
+    if chunk is not None:
+        how["chunk"] = chunk
+    if softcap is not None:
+        how["softcap"] = softcap
+    if s_aux is not None:
+        how["sinks"] = s_aux
     packed = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
-    out = lyceum_plan.attend(layer, *packed, scale=scale, window=sliding_window)
+    out = plan.attend(layer, *packed, **how)
     return out.unsqueeze(0), None
 
 
-def take_over(model: transformers.PreTrainedModel) -> None:
-    """Make a model's layers call this module's attention."""
+def _limits(module: Any) -> tuple[int | None, int | None]:
+    """Window and chunk that a layer attends within by its configuration: transformers may put them in a mask alone."""
+    kinds = getattr(module.config, "layer_types", None) or ()
+    kind = kinds[module.layer_idx] if SLIDING in kinds or CHUNKED in kinds else None
+    window = module.config.sliding_window if kind == SLIDING else None
+    return window, module.config.attention_chunk_size if kind == CHUNKED else None
+
+
+def take_over(model: transformers.PreTrainedModel) -> bool:
+    """Make a model's layers call this module's attention; returns whether transformers can."""
     transformers.AttentionInterface.register(IMPLEMENTATION, _attention)
     text, parts = model.config.get_text_config(), model.config.sub_configs
     if text is model.config:
         model.set_attn_implementation(IMPLEMENTATION)
-        return
+        return text._attn_implementation == IMPLEMENTATION
     # A vision tower, which has no plan, keeps transformers' own.
     own = {name: IMPLEMENTATION if getattr(model.config, name) is text else "sdpa" for name in parts}
     model.set_attn_implementation(own)
+    return text._attn_implementation == IMPLEMENTATION
 
 
 def implementations(model: transformers.PreTrainedModel) -> str | dict[str, str] | None:
@@ -96,6 +133,24 @@ def implementations(model: transformers.PreTrainedModel) -> str | dict[str, str]
     config: Any = model.config
     parts = {name: getattr(config, name)._attn_implementation for name in config.sub_configs if hasattr(config, name)}
     return {"": config._attn_implementation, **parts} if parts else config._attn_implementation
+
+
+class PackedCache:
+    """In the place of transformers' cache: it keeps nothing, and says how many tokens come before each packed one.
+
+    Where layers count positions by the length of the cache and a range over the tokens, the sum is right.
+    """
+
+    layers, is_initialized, is_compileable = (), True, False
+
+    def __init__(self, position: Int[Tensor, " T"]) -> None:
+        self._before = position - torch.arange(len(position), device=position.device)
+
+    def get_seq_length(self, layer_idx: int = 0) -> Int[Tensor, " T"]:
+        return self._before
+
+    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        return key, value
 
 
 def packed_hidden(
@@ -106,15 +161,29 @@ def packed_hidden(
     One whose attention was not replaced forwards the plan's paths as rows instead.
 
     Args:
-        seen: what a :class:`~lyceum.models.sight.Sight`, in the place of a transformer, is told beside the tokens.
+        seen: what a :class:`~lyceum.models.sight.Sight`, in the place of a transformer, is told beside the tokens; and
+            the cache, where it is not the plan alone that keeps tokens.
     """
-    if body.config._attn_implementation != IMPLEMENTATION:
+    config = body.config.get_text_config()
+    if config._attn_implementation != IMPLEMENTATION:
         rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
-    output = body(
-        input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
-    )
+    if getattr(config, "attn_temperature_tuning", None):  # by positions that the layer counts itself
+        seen.setdefault("past_key_values", PackedCache(position))
+    with _under(plan):
+        output = body(
+            input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
+        )
     return output.last_hidden_state.squeeze(0)
+
+
+@contextmanager
+def _under(plan: AttentionPlan) -> Iterator[None]:
+    token = _current.set(plan)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @dataclass
@@ -125,20 +194,36 @@ class _Chains:
     key: Int[Tensor, "C Lk"]
     query_position: Int[Tensor, "C Lq"]
     square: bool
-    masks: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int | None, int | None, int, int, torch.dtype], Tensor] = field(default_factory=dict)
 
-    def mask(self, window: int | None, repeat: int, dtype: torch.dtype) -> Tensor | None:
-        """Additive causal mask (C, 1, repeat * Lq, Lk); None where plain causal attention suffices."""
-        if self.square and window is None and repeat == 1:
+    def mask(
+        self,
+        window: int | None,
+        repeat: int,
+        dtype: torch.dtype,
+        chunk: int | None = None,
+        *,
+        always: bool = False,
+        sinks: int = 0,
+    ) -> Tensor | None:
+        """Additive causal mask (C, 1, repeat * Lq, Lk + sinks); None where plain causal attention suffices.
+
+        Args:
+            always: whether there is a mask even then.
+            sinks: keys behind the others that every query sees.
+        """
+        if self.square and window is None and chunk is None and repeat == 1 and not always:
             return None
-        wanted = (window, repeat, dtype)
+        wanted = (window, chunk, repeat, sinks, dtype)
         if wanted not in self.masks:
             at = torch.arange(self.key.shape[1], device=self.key.device)
             distance = self.query_position[:, :, None] - at
             visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            if chunk is not None:
+                visible &= (self.query_position // chunk)[:, :, None] == at // chunk
             additive = torch.zeros(visible.shape, dtype=dtype, device=self.key.device)
             additive.masked_fill_(~visible, float("-inf"))
-            self.masks[wanted] = additive.repeat(1, repeat, 1).unsqueeze(1)
+            self.masks[wanted] = F.pad(additive, (0, sinks)).repeat(1, repeat, 1).unsqueeze(1)
         return self.masks[wanted]
 
 
@@ -165,34 +250,93 @@ class TreePlan:
         self.place = torch.empty(int((placed >= 0).sum()), dtype=torch.long)
         self.place[placed[placed >= 0]] = (placed >= 0).nonzero().squeeze(1)
 
-    def to(self, device: torch.device) -> TreePlan:
+    def to(self, device: torch.device) -> Self:
         self.place = self.place.to(device)
         for chains in self.buckets:
             chains.query, chains.key = chains.query.to(device), chains.key.to(device)
             chains.query_position = chains.query_position.to(device)
         return self
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         heads, dim = query.shape[1:]
-        kv_heads = key.shape[1]
+        kv_heads, wide = key.shape[1], value.shape[2]
         repeat = heads // kv_heads
+        softcap, sinks = how.get("softcap"), how.get("sinks")
         outputs = []
         for chains in self.buckets:
             count, length = chains.query.shape
             # embedding and not index_select: the same gather, with a backward that sums in parallel.
             q = F.embedding(chains.query, query.flatten(1)).view(count, length, kv_heads, repeat, dim)
             k = F.embedding(chains.key, key.flatten(1)).view(count, -1, kv_heads, dim).transpose(1, 2)
-            v = F.embedding(chains.key, value.flatten(1)).view(count, -1, kv_heads, dim).transpose(1, 2)
+            v = F.embedding(chains.key, value.flatten(1)).view(count, -1, kv_heads, wide).transpose(1, 2)
             # Query heads that share a key head are stacked along the query axis, so that keys are not repeated.
             q = q.permute(0, 2, 3, 1, 4).reshape(count, kv_heads, repeat * length, dim)
-            mask = chains.mask(window, repeat, q.dtype)
-            o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
-            o = o.view(count, kv_heads, repeat, length, dim).permute(0, 3, 1, 2, 4)
-            outputs.append(o.reshape(count * length, heads * dim))
+            of_query = None if sinks is None else sinks.view(kv_heads, repeat).repeat_interleave(length, 1)
+            seen = int(sinks is not None and softcap is None)
+            always = softcap is not None or sinks is not None
+            mask = chains.mask(how["window"], repeat, q.dtype, how.get("chunk"), always=always, sinks=seen)
+            if softcap is not None and mask is not None:
+                o = _capped(q, k, v, mask, how["scale"], softcap, of_query)
+            else:
+                o = _fused(q, k, v, mask, how["scale"], of_query)
+            o = o.view(count, kv_heads, repeat, length, wide).permute(0, 3, 1, 2, 4)
+            outputs.append(o.reshape(count * length, heads * wide))
         packed = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        return packed[self.place].view(-1, heads, dim)
+        return packed[self.place].view(-1, heads, wide)
+
+
+def _fused(
+    q: Float[Tensor, "C K q D"],
+    k: Float[Tensor, "C K k D"],
+    v: Float[Tensor, "C K k E"],
+    mask: Float[Tensor, "C 1 q keys"] | None,
+    scale: float,
+    sinks: Float[Tensor, "K q"] | None,
+) -> Float[Tensor, "C K q E"]:
+    """By torch's own kernels, which hold no scores; they take one width for keys and values.
+
+    Args:
+        mask: over the sink, too, where there is one.
+    """
+    wide = v.shape[-1]
+    if sinks is not None:
+        # One key more, and one dimension: the queries' is the sink's score, the keys' 0, and 1 of that key. Dimensions
+        # are added by eight, since the kernels of GPUs take widths of that alone.
+        score = (sinks / scale).to(q)[None, :, :, None].expand(len(q), -1, -1, -1)
+        q, k = torch.cat((q, F.pad(score, (0, 7))), -1), F.pad(k, (0, 8, 0, 1))
+        k[..., -1, -8] = 1
+        v = F.pad(v, (0, 0, 0, 1))
+    if (width := q.shape[-1]) < v.shape[-1]:
+        q, k = F.pad(q, (0, v.shape[-1] - width)), F.pad(k, (0, v.shape[-1] - width))
+    elif width > wide:
+        v = F.pad(v, (0, width - wide))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)[..., :wide]
+
+
+def _capped(
+    q: Float[Tensor, "C K q D"],
+    k: Float[Tensor, "C K k D"],
+    v: Float[Tensor, "C K k E"],
+    mask: Float[Tensor, "C 1 q k"],
+    scale: float,
+    softcap: float,
+    sinks: Float[Tensor, "K q"] | None,
+) -> Float[Tensor, "C K q E"]:
+    """Scores that are capped, which no kernel of torch's computes."""
+    scores = torch.tanh(q @ k.transpose(2, 3) * scale / softcap) * softcap + mask
+    return weights_of(scores, None if sinks is None else sinks[None, :, :, None]) @ v
+
+
+def weights_of(scores: Float[Tensor, "*B q k"], sinks: Tensor | None) -> Float[Tensor, "*B q k"]:
+    """Softmax over keys, and over the sink where there is one, in float32 at least.
+
+    Args:
+        sinks: its score, to be expanded to (..., q, 1).
+    """
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.to(scores).expand(*scores.shape[:-1], 1)), -1)
+    weights = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    return weights if sinks is None else weights[..., :-1]
 
 
 def _similar(chains: list[tuple[Tensor, int]]) -> list[list[tuple[Tensor, int]]]:

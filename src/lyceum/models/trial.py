@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Any, Unpack, cast
 
 import torch
 from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.models.context import BY_POSITION, unknown_rotary
 from lyceum.models.load import SCRATCH, ModelSettings, read_config
+from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
-from lyceum.models.tree_attention import NotOverTrees, TreePlan, packed_hidden
+from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden
 from lyceum.utils.library_messages import quiet
 
 log = logging.getLogger(__name__)
@@ -157,8 +159,8 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     """Compare with the logits over the packed tree, in which both branches follow one trunk.
 
     A model whose layers carry a state along the sequence, or whose attention has a feature that lyceum's lacks, would
-    be trained on wrong probabilities. One whose layers attend differently from its configuration (DeepSeek's latent
-    attention) has keys that the engine's cache could not hold.
+    be trained on wrong probabilities. Where layers attend to other keys than the configuration says, such as those made
+    of DeepSeek's latents, the engine keeps what the model caches, if that is all that later tokens need.
 
     Raises:
         NotOverTrees: they differ, or the model cannot be called over token trees.
@@ -168,40 +170,123 @@ def check_trees(policy: Policy, alone: Logits) -> None:
     position = torch.empty_like(tokens).scatter_(0, paths.flatten(), torch.arange(paths.shape[1]).repeat(2).to(paths))
     plan = _Keys(list(_PATHS), [0, TRUNK])
     try:
-        layers, heads, dim = policy.cache_shape
-        hidden = policy.hidden(tokens, position, plan.to(policy.device))
+        with _masks(policy) as limits:
+            hidden = policy.hidden(tokens, position, plan.to(policy.device))
+        if untold := sorted(limit for limit in limits - plan.limits if limit < policy.context_length):
+            raise NotOverTrees(f"{what} has a window of {untold[0]} tokens in its masks alone")
+        _require(policy, policy.head(hidden)[paths], alone, "over a token tree than over plain sequences")
+        if plan.twice or plan.shapes != _configured(policy):
+            _check_cache(policy, tokens, position, alone)
     except NotOverTrees:
         raise
     except _UNFIT as error:
         raise NotOverTrees(f"{what} cannot be called over token trees ({type(error).__name__})") from error
-    if plan.shapes != dict.fromkeys(range(layers), (heads, dim)):
-        shapes = ", ".join(f"{h} of width {d}" for h, d in sorted(set(plan.shapes.values())))
-        raise NotOverTrees(
-            f"{what} has {len(plan.shapes)} layers with key heads {shapes}; the engine's cache is made for what its "
-            f"configuration says: {layers} layers with {heads} of width {dim}"
-        )
-    difference = _apart(policy.head(hidden)[paths], alone)
+
+
+@contextmanager
+def _masks(policy: Policy) -> Iterator[set[int]]:
+    """The windows and chunks of the masks that a model asks transformers for, which may be longer than the tree.
+
+    None where the configuration says which layers have them: see ``_limits`` of the tree attention.
+    """
+    limits = set[int]()
+    if getattr(policy.causal.config.get_text_config(), "layer_types", None):
+        yield limits
+        return
+
+    def recorded(*_: Any, local_size: int | None = None, **__: Any) -> None:
+        if local_size is not None:
+            limits.add(local_size)
+
+    AttentionMaskInterface.register(IMPLEMENTATION, recorded)
+    try:
+        yield limits
+    finally:
+        del AttentionMaskInterface._global_mapping[IMPLEMENTATION]
+
+
+def _require(policy: Policy, got: Tensor, alone: Tensor, where: str) -> None:
+    difference = _apart(got, alone)
     if not difference <= TOLERANCE[policy.causal.dtype]:
         raise NotOverTrees(
-            f"{what} gives other logits over a token tree than over plain sequences (they differ by {difference:.1%}): "
+            f"{type(policy.causal).__name__} gives other logits {where} (they differ by {difference:.1%}): "
             "its attention, or a state along the sequence, is not one that branches can share"
         )
 
 
+def _configured(policy: Policy) -> dict[int, tuple[int, ...]] | None:
+    """Heads and width of each layer's keys and values, as the engine's cache is made by the configuration."""
+    try:
+        layers, heads, dim = policy.cache_shape
+    except _UNFIT:  # where layers differ in it
+        return None
+    return dict.fromkeys(range(layers), (heads, dim, heads, dim))
+
+
+def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits) -> None:
+    """Let the engine keep what the model caches: the branches, computed from that of the trunk, must be the same.
+
+    Raises:
+        NotOverTrees: they are not, or layers cache something else than two tensors of tokens.
+    """
+
+    def computed(part: slice, plan: _Cached) -> Tensor:
+        cache = KeptCache(plan, position[part])
+        return policy.head(policy.hidden(tokens[part], position[part], plan, past_key_values=cache))
+
+    what = type(policy.causal).__name__
+    trunk = _Cached([torch.arange(TRUNK)], [0], {})
+    begun = computed(slice(TRUNK), trunk.to(policy.device))
+    if not trunk.cached:
+        raise NotOverTrees(f"{what} hands nothing to a cache")
+    for first, second in trunk.cached.values():
+        if not all(x.dim() == 4 and x.shape[0] == 1 and x.shape[2] == TRUNK for x in (first, second)):
+            raise NotOverTrees(f"{what} caches tensors of {tuple(first.shape)} and {tuple(second.shape)} of a row")
+    # The new tokens are numbered before the cached ones.
+    kept = 2 * BRANCH + torch.arange(TRUNK)
+    ends = [torch.cat([kept, own]) for own in torch.arange(2 * BRANCH).split(BRANCH)]
+    branches = _Cached(ends, [TRUNK, TRUNK], trunk.cached)
+    grown = computed(slice(TRUNK, None), branches.to(policy.device)).view(2, BRANCH, -1)
+    _require(policy, torch.cat([begun.expand(2, -1, -1), grown], 1), alone, "from its cache than without")
+    shapes = {n: (a.shape[1], a.shape[3], b.shape[1], b.shape[3]) for n, (a, b) in sorted(trunk.cached.items())}
+    policy.keep_model_cache(ModelCache(shapes))
+
+
 class _Keys(TreePlan):
-    """Records the key heads of each layer and their width."""
+    """Records the heads and width of each layer's keys and values."""
 
     def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int]) -> None:
         super().__init__(paths, owned_from)
-        self.shapes: dict[int, tuple[int, int]] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self.twice = False
+        """Whether a layer attends more than once."""
+        self.limits = set[int | None]()
+        """Windows and chunks that layers are told of."""
 
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
-        if layer in self.shapes or value.shape != key.shape:
-            raise NotOverTrees(f"layer {layer} attends more than once, or to values of another shape than its keys")
-        self.shapes[layer] = (key.shape[1], key.shape[2])
-        return super().attend(layer, query, key, value, scale=scale, window=window)
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        self.twice |= layer in self.shapes
+        self.shapes[layer] = (*key.shape[1:], *value.shape[1:])
+        self.limits |= {how["window"], how.get("chunk")}
+        return super().attend(layer, query, key, value, **how)
+
+
+class _Cached(TreePlan):
+    """Records what layers cache of its tokens, and hands it back before what they cached of earlier ones."""
+
+    def __init__(
+        self, paths: Sequence[Tensor], owned_from: Sequence[int], before: Mapping[int, tuple[Tensor, Tensor]]
+    ) -> None:
+        super().__init__(paths, owned_from)
+        self._before, self.cached = before, dict[int, tuple[Tensor, Tensor]]()
+
+    def update(self, layer: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        if layer in self.cached:
+            raise NotOverTrees(f"layer {layer} caches more than once")
+        self.cached[layer] = first, second
+        if not self._before:
+            return first, second
+        kept = self._before[layer]
+        return torch.cat((first, kept[0]), 2), torch.cat((second, kept[1]), 2)
 
 
 _SIZE = TRUNK + 2 * BRANCH

@@ -18,6 +18,7 @@ from lyceum.analysis.doctor.result import CheckResult, LogprobDifference, allowe
 from lyceum.analysis.doctor.subject import Subject
 from lyceum.models.load import load_policy, save_policy
 from lyceum.models.policy import Policy
+from lyceum.models.trial import logits_alone, policy_of
 from lyceum.utils.progress import Progress
 
 CHATML = (
@@ -83,6 +84,14 @@ def test_all_checks_pass_with_adapters():
     results = examined(policy, "loading", "log-probabilities", "gradients", "publishing", "saving")
     assert not failing(results)
     assert "trained" in results["loading: model"].found
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-sinks", "deepseek3-latents"])
+def test_all_checks_pass_with_other_attention(name):
+    model = plain_model(name, spread=0.1)
+    results = examined(policy_of(model, fresh().tokenizer, logits_alone(model)))
+    assert not failing(results)
+    assert "log-probabilities: engine and learner, tree" in results
 
 
 def test_a_mixture_of_experts_passes_the_gradients_in_float64():
