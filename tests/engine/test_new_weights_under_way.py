@@ -107,7 +107,9 @@ def test_what_a_node_kept_is_computed_again_before_it_is_continued():
     served = EmbeddedEngine(policy_like(deepcopy(old)), EmbeddedConfig())
 
     async def go():
-        (before,) = await served.extend(Request(SHORT, [1], SAMPLING.model_copy(update={"temperature": 2.0}), keep=True))
+        (before,) = await served.extend(
+            Request(SHORT, [1], SAMPLING.model_copy(update={"temperature": 2.0}), keep=True)
+        )
         other = asyncio.ensure_future(served.extend(Request(LONG, [1, 2], SAMPLING)))
         steps = served.occupancy.steps
         while served.occupancy.steps < steps + 2:
