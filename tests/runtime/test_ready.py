@@ -143,10 +143,16 @@ def test_a_run_that_was_killed_trains_each_group_once(keys, folder):
     assert len(steps) == 6
 
 
-def test_the_last_groups_of_an_epoch_are_trained_too(keys):
-    run = train(load_recipe("grpo", [*keys, "name=epoch", "epochs=1", "tasks.n=8", "steps=100"]))
-    steps, _ = each_once(run)
-    assert len(steps) == 2
+@pytest.mark.parametrize("order", ["ready", "fixed"])
+def test_the_last_groups_of_an_epoch_are_trained_too(keys, folder, order):
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"question": f"{n}+1=", "answer": str(n + 1)}) + "\n" for n in range(10)))
+    own = [f"name=epoch-{order}", f"runtime.order={order}", f"tasks={rows}", "epochs=1", "steps=100"]
+    run = train(load_recipe("grpo", [*keys, *own]))
+    files = sorted((run / "trees").glob("*.parquet"))
+    trained = [[group.tree.task.id for group in read_trees(file).groups] for file in files]
+    assert [len(step) for step in trained] == [4, 4, 2]
+    assert len({task for step in trained for task in step}) == 10
     assert "not_trained" not in read_summary(run)
 
 

@@ -24,7 +24,7 @@ def may_begin(outstanding: int, version: int, *, steps: int, size: int, stalenes
 
     Args:
         outstanding: groups that have begun and are neither trained nor dropped: one that is dropped gives its place
-            back.
+            back, and those of a step count until its update is done.
         version: updates of the stage that are done.
         steps: updates with which the stage ends: none begins that could not be trained.
         size: groups per step.
