@@ -484,7 +484,9 @@ class TaskContext:
         self._budget.spend(1)
         self.tree.sampled_tokens += 1
         finish = "stop" if ends else "length"
-        child = node.add_drawn(Continuation([token], [0.0], [logprob], [self.version], finish))
+        # Of the weights that drew the token in whose place it is: newer ones may have come since.
+        beside = next((child.version[0] for child in node.children if child.version), self.version)
+        child = node.add_drawn(Continuation([token], [0.0], [logprob], [beside], finish))
         write_texts([child], self.decode, terminal=ends)
         return child
 
