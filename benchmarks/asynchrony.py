@@ -243,7 +243,7 @@ def learnt(case: Mapping[str, Any]) -> dict[str, Any]:
         keys += [f"steps={case['steps']}", f"seed={case['seed']}", "name=run", "learner.updates_per_step=2"]
         keys += ["runtime=virtual", f"runtime.staleness={case['staleness']}", *CORRECTIONS[case["correction"]]]
         run = train(load_recipe("grpo", keys))
-        accuracy = read_summary(run)["final"]["overall"]["mean"]
+        accuracy = read_summary(run)["after"]["overall"]["mean"]
         metrics = read_run_folder(run).metrics
         return {
             "final": round(accuracy, 4),

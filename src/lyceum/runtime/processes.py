@@ -147,7 +147,7 @@ class Processes(RuntimeSettings):
             only += [f"at_once: got {self.at_once}"] if self.at_once is not None else []
             return [
                 f"runtime.{got} with runtime.order 'fixed', where each wave is sampled under weights of its own; "
-                "allowed: nothing, or runtime.order=ready"
+                "allowed: the default, or runtime.order=ready"
                 for got in only
             ]
         if not self.staleness:

@@ -39,7 +39,8 @@ class FreeWorkers(Workers):
         for worker in self.workers:
             worker.renew(content)
 
-    def start(self, wave: Wave, heard: Any = None) -> Future[Grown]:
+    def start(self, wave: Wave, heard: object = None) -> Future[Grown]:
+        """The tree of a wave of one ticket, by the worker that has the fewest; ``heard`` is not called."""
         if not same(self.here.state_dict(), self.state):  # what learns from each step has, since it was published
             self._renew()
         self.waves += 1

@@ -143,7 +143,7 @@ class Beside:
         if not same(now := self.growing.state_dict(), self.state):
             raise RunError(
                 f"runtime: {what_differs(now, self.state)} changes while trees grow, which runtime.order 'ready' "
-                "cannot do in one order; allowed: runtime.workers=1 and runtime.staleness=0"
+                "cannot do in one order; allowed: runtime.order=fixed with runtime.workers=1 and runtime.staleness=0"
             )
         computed, self.computed = self.engine.tokens_computed - self.computed, self.engine.tokens_computed
         said = {"what": "grown", "wave": number, "computed": computed, "state": {}}
