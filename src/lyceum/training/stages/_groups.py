@@ -39,7 +39,7 @@ class DrawsAhead(Protocol):
     """A source that may have drawn groups which no step has trained yet."""
 
     @property
-    def left(self) -> int:
+    def untrained(self) -> int:
         """How many these are."""
         ...
 
@@ -48,9 +48,9 @@ class DrawsAhead(Protocol):
         ...
 
 
-def left_over(source: GroupSource) -> int:
+def untrained(source: GroupSource) -> int:
     """Groups that were drawn ahead and are not trained."""
-    return source.left if isinstance(source, DrawsAhead) else 0
+    return source.untrained if isinstance(source, DrawsAhead) else 0
 
 
 def end(source: GroupSource, session: Session, why: str) -> None:
@@ -58,7 +58,7 @@ def end(source: GroupSource, session: Session, why: str) -> None:
     its steps were done."""
     if isinstance(source, DrawsAhead):
         source.end()
-    if groups := left_over(source):
+    if groups := untrained(source):
         session.run.summary({"not_trained": groups})
         session.progress.say(f"{groups} groups were drawn ahead and are not trained: {why}")
 
@@ -99,7 +99,7 @@ class SampledGroups:
         """First waves that were begun, by the steps of the stage that are done before the one that trains them."""
 
     @property
-    def left(self) -> int:
+    def untrained(self) -> int:
         """Groups that were drawn ahead and are not trained."""
         return sum(wave.groups for wave in self.ahead.values())
 

@@ -82,7 +82,7 @@ class ReadyGroups:
         self._idle = 0.0
 
     @property
-    def left(self) -> int:
+    def untrained(self) -> int:
         """Groups that were drawn and are neither trained nor dropped."""
         return len(self.again) + len(self.running) + len(self.ready)
 

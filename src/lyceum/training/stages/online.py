@@ -35,7 +35,7 @@ from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import end, left_over, source_of
+from lyceum.training.stages._groups import end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
@@ -249,7 +249,7 @@ class OnlineRun:
 
     @property
     def ended_by(self) -> str:
-        if self.sampler.all_drawn and not self.sampler.over_budget and left_over(self.source):
+        if self.sampler.all_drawn and not self.sampler.over_budget and untrained(self.source):
             return self.ending.why or self.curriculum_done  # what was drawn ahead is trained too
         return self.ending.why or self.curriculum_done or self.sampler.spent_by
 
