@@ -23,6 +23,8 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SECONDS = 300
 """Of a crowded machine."""
 STARTS = {
+    "asynchrony.py --quick --parts lengths": r"lengths: .*'trained_to_drawn': [\d.]+",
+    "faults.py --quick": r"1/2 fixed, worker loads, step \d: .*'other_bits': 0",
     "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",
     "curriculum.py --quick --suites ladder --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
     "data.py --quick --threads 1": r"lyceum few: .*'peak_mib': \d",

@@ -216,3 +216,33 @@ def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
 def test_turns_and_searches_compute_their_prefixes_again(stage, tmp_path):
     run = ran(tmp_path, "linear attention", stage, "run")
     assert mismatch(run) < 3e-5
+
+
+@RUNS
+def test_new_weights_under_way_are_those_of_the_tokens_that_name_them(what):
+    policy = over_rows(what)
+    engine, sampling = EmbeddedConfig().build(policy), Sampling(max_completion_tokens=10)
+    newer = copy.deepcopy(PLAIN[what])
+    with torch.no_grad():
+        for weight in newer.parameters():
+            weight *= 1.3
+    requests = [Request(prefix, (1, 2, 3), sampling) for prefix in ([5], [5, 6, 7], [5, 6, 9])]
+
+    async def swapped():
+        asked = [asyncio.ensure_future(engine.extend(request)) for request in requests]
+        while engine.occupancy.steps < 4:
+            await asyncio.sleep(0)
+        await engine.load(newer.state_dict(), 1, under_way="recompute")
+        return await asyncio.gather(*asked)
+
+    spans = 0
+    for request, drawn in zip(requests, asyncio.run(swapped()), strict=True):
+        for one in drawn:
+            path, at = torch.tensor([[*request.prefix, *one.tokens]]), len(request.prefix) - 1
+            with torch.no_grad():
+                logits = [model(path, use_cache=False).logits[0, at:-1] for model in (PLAIN[what], newer)]
+            nats = torch.stack(logits).float().log_softmax(-1)
+            expected = nats[torch.tensor(one.version), torch.arange(len(one.tokens)), torch.tensor(one.tokens)]
+            torch.testing.assert_close(torch.tensor(one.behaviour_logprob), expected, rtol=0, atol=3e-5)
+            spans += len({*one.version}) == 2
+    assert spans

@@ -46,6 +46,14 @@ LINES: dict[str, Proof] = {
         {"stages.1.collect.oversample=null": "draw"},
         WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
+    "areal": Proof(  # in fixed order: what it trains in its own depends on the clock (see tests/runtime/test_ready.py)
+        ["staleness/mean", "importance/weight"],
+        {
+            "runtime.staleness=0": "generation",
+            ("objective.importance.mode=none", "runtime.ratio=behaviour"): "weights",
+        },
+        [*BRIEF, "runtime.order=fixed"],
+    ),
     "arpo": Proof(
         [f"rollout/branching-turns/{count}" for count in ("branches", "by_entropy")],
         {"rollout.entropy_weight=0": "generation", "rollout.whole=8": "generation"},
@@ -205,6 +213,7 @@ LINES: dict[str, Proof] = {
         ["nll", "tokens_trained"],
         {"stages.0.tasks.problems=null": "generation", "stages.0.tasks.forms=[refine]": "generation"},
     ),
+    "one-step-off": Proof(["staleness/mean"], {"runtime.staleness=0": "generation"}),
     "over-optimisation": Proof(
         ["dpo/top_mass", "dpo/top_mass < 1", "dpo/top_entropy"],
         {"objective.loss=ipo": "weights"},

@@ -81,6 +81,7 @@ Gift = (
         "processes",  # several processes that train together
         "process-group",  # torch.distributed, set up in this process
         "one-model",  # a process can hold only one that serves, and so one model
+        "interrupt",  # an engine's new weights may come while samples are under way: ``build`` gives a ``GoesOn``
     ]
 )
 """What one component may give to another."""

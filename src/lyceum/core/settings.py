@@ -404,6 +404,11 @@ class RuntimeSettings(Component, slot="runtime"):
         """Whether ratios are relative to the log-probabilities under which tokens were sampled."""
         return False
 
+    @property
+    def as_finished(self) -> bool:
+        """Whether a step trains groups that have finished, whichever these are, and not those of its number."""
+        return False
+
     @abstractmethod
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> Runtime:
         """For one stage of a run.

@@ -520,6 +520,11 @@ class Continuation:
     entropy: list[float] = field(default_factory=list)
 
 
+UnderWay = Literal["refuse", "recompute", "keep"]
+"""What becomes of samples under way as an engine loads new weights: they are an error; or they go on under the new
+weights, with caches computed again under these, or kept as the old weights computed them."""
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Tokens in, tokens and log-probabilities out, for many callers at once.
@@ -551,6 +556,14 @@ class Engine(Protocol):
         request where the weights may have changed since it was built.
         """
         ...
+
+
+class GoesOn(Engine, Protocol):
+    """An engine that takes new weights while samples are under way (it offers "interrupt")."""
+
+    async def load(
+        self, weights: nn.Module | Mapping[str, Tensor], version: int, *, under_way: UnderWay = "refuse"
+    ) -> None: ...
 
 
 class Scored(NamedTuple):

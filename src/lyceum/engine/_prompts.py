@@ -22,9 +22,17 @@ class SharedPrompts:
     def __len__(self) -> int:
         return len(self._job)
 
+    @property
+    def jobs(self) -> list[Job]:
+        return list(self._job)
+
     def add(self, job: Job, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
         self._store.put(len(self), kv)
         self._job.append(job)
+
+    def put(self, job: Job, kv: Float[Tensor, "layer 2 n head dim"]) -> None:
+        """Its prompt, computed again."""
+        self._store.put(self.entry(job), kv)
 
     def entry(self, job: Job) -> int:
         return self._job.index(job)

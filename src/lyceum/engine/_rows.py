@@ -48,7 +48,9 @@ class RowsEngine(EmbeddedEngine):
             together.setdefault(0 if self.policy.by_rows.pads else len(job.request.prefix), []).append(job)
         joining: list[Joining] = []
         for jobs in together.values():
-            cache, row = self._prefilled([tuple(job.request.prefix[:-1]) for job in jobs])
+            paths = [tuple(job.request.prefix[:-1]) for job in jobs]
+            cache, row = self._cache_for(paths)
+            self.occupancy.prefilled += sum(map(len, {*paths}))
             self._cache_of = np.append(self._cache_of, np.full(len(jobs), len(self._caches)))
             self._row_of = np.append(self._row_of, np.arange(len(jobs)))
             self._caches.append(cache)
@@ -58,12 +60,20 @@ class RowsEngine(EmbeddedEngine):
         for job, members in places.items():
             job.started = members.stop
 
-    def _prefilled(self, prefixes: list[tuple[int, ...]]) -> tuple[RowCache, Tensor]:
+    def _recompute(self) -> None:
+        behind = [tuple(path) for path in self._behind()]
+        for n in range(len(self._caches)):
+            of_cache = np.flatnonzero(self._cache_of == n)
+            of_cache = of_cache[np.argsort(self._row_of[of_cache])]
+            self._caches[n], row = self._cache_for([behind[slot] for slot in of_cache])
+            self._caches[n].select(row)
+            self.occupancy.recomputed += sum(map(len, {behind[slot] for slot in of_cache}))
+
+    def _cache_for(self, prefixes: list[tuple[int, ...]]) -> tuple[RowCache, Tensor]:
         """A cache of the different ones among prefixes, and the row of each prefix."""
         assert self.policy.by_rows is not None
         place = {prefix: n for n, prefix in enumerate(dict.fromkeys(prefixes))}
         cache = RowCache(self.policy.backbone, list(place), self.policy.by_rows, self.policy.device)
-        self.occupancy.prefilled += sum(map(len, place))
         return cache, torch.tensor([place[prefix] for prefix in prefixes], device=self.policy.device)
 
     def _feed(self) -> Tensor:

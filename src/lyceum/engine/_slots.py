@@ -120,6 +120,7 @@ class Slots:
         # What each slot drew, one row per slot.
         self._drawn: Ints = np.zeros((0, 0), np.int64)
         self._logprob: Floats = np.zeros((2, 0, 0), np.float32)  # behaviour, model
+        self._version: Ints = np.zeros((0, 0), np.int64)  # of the weights that each token was drawn under
         self._set_members(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
     def __len__(self) -> int:
@@ -191,13 +192,18 @@ class Slots:
         behaviour, model = self._logprob[:, slot, : self.count[slot]].tolist()
         return behaviour, model
 
-    def append(self, place: Ints, token: Ints, behaviour: Floats, model: Floats) -> None:
-        """Append what the slots at ``place`` drew, each slot once."""
+    def versions(self, slot: int) -> list[int]:
+        """Of the weights under which each of its tokens was drawn."""
+        return self._version[slot, : self.count[slot]].tolist()
+
+    def append(self, place: Ints, token: Ints, behaviour: Floats, model: Floats, version: int = 0) -> None:
+        """Append what the slots at ``place`` drew under weights of this version, each slot once."""
         count = self.count[place]
         self._reserve(len(self), int(count.max()) + 1)
         self._drawn[place, count] = token
         self._logprob[0, place, count] = behaviour
         self._logprob[1, place, count] = model
+        self._version[place, count] = version
         self.token[place] = token
         self.count[place] = count + 1
         if self.carried:
@@ -211,9 +217,10 @@ class Slots:
             return
         rows = have if have >= rows else max(rows, 2 * have)
         length = width if width >= length else max(length, 2 * width, 32)
-        drawn, logprob = np.zeros((rows, length), np.int64), np.zeros((2, rows, length), np.float32)
-        drawn[:have, :width], logprob[:, :have, :width] = self._drawn, self._logprob
-        self._drawn, self._logprob = drawn, logprob
+        (drawn, version), logprob = np.zeros((2, rows, length), np.int64), np.zeros((2, rows, length), np.float32)
+        drawn[:have, :width], version[:have, :width] = self._drawn, self._version
+        logprob[:, :have, :width] = self._logprob
+        self._drawn, self._version, self._logprob = drawn, version, logprob
 
     # Branching and leaving -----------------------------------------------------------------------------------------
 
@@ -244,6 +251,7 @@ class Slots:
             length = int(self.count.max())
             self._reserve(n, length)
             self._drawn[target, :length] = self._drawn[source, :length]
+            self._version[target, :length] = self._version[source, :length]
             self._logprob[:, target, :length] = self._logprob[:, source, :length]
 
         place_of = np.full(len(live), -1)

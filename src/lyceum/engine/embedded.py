@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,15 @@ from pydantic import Field
 from lyceum.core.component import BatchTokens
 from lyceum.core.pictures import FIRST
 from lyceum.core.settings import EngineSettings
-from lyceum.core.types import Constraint, ConstraintSettings, ConstraintState, Continuation, Request, TemperatureRule
+from lyceum.core.types import (
+    Constraint,
+    ConstraintSettings,
+    ConstraintState,
+    Continuation,
+    Request,
+    TemperatureRule,
+    UnderWay,
+)
 from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._plan import DecodePlan, ModelDecodePlan
@@ -45,6 +53,8 @@ from lyceum.utils.terminal import quoted
 
 class EmbeddedConfig(EngineSettings):
     """Generate with the model that is being trained, in this process: on a CPU or one GPU, nothing to install."""
+
+    gives: ClassVar = ("interrupt",)
 
     kind: Literal["embedded"] = "embedded"
     max_sequences: int = Field(512, ge=1)
@@ -75,6 +85,7 @@ class Occupancy:
     computed: int = 0  # tokens fed in decoding
     drawn: int = 0  # tokens drawn, over all samples
     prefilled: int = 0  # prompt tokens computed
+    recomputed: int = 0  # tokens under way, computed again under new weights
 
 
 class Distribution(NamedTuple):
@@ -137,7 +148,7 @@ class EmbeddedEngine:
 
     @property
     def tokens_computed(self) -> int:
-        return self.occupancy.computed + self.occupancy.prefilled
+        return self.occupancy.computed + self.occupancy.prefilled + self.occupancy.recomputed
 
     async def extend(self, request: Request) -> list[Continuation]:
         if not request.prefix:
@@ -192,14 +203,52 @@ class EmbeddedEngine:
         self._start()
         return await future
 
-    async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
-        """The weights in the module have changed in place (or are copied in, when ``weights`` is a state dict)."""
-        if len(self._slots) or self._waiting or self._scoring:
+    async def load(
+        self, weights: torch.nn.Module | Mapping[str, Tensor], version: int, *, under_way: UnderWay = "refuse"
+    ) -> None:
+        """The weights in the module have changed in place (or are copied in, when ``weights`` is a state dict).
+
+        Called between two steps, as any coroutine of the engine's loop is.
+        """
+        in_progress = len(self._slots) or self._waiting or self._scoring
+        if in_progress and under_way == "refuse":
             raise RuntimeError("weights were loaded while requests are in progress")
         if isinstance(weights, Mapping):
             self.policy.module.load_state_dict(weights)
         self._forget_cache()
         self.version = version
+        if in_progress:
+            self._begin()  # its copies of the weights were the old ones
+            if under_way == "recompute":
+                with torch.inference_mode():
+                    self._recompute()
+
+    def _recompute(self) -> None:
+        """Compute the caches of what is under way again: of stored prompts, and of what each slot holds."""
+        for job in self._prompts.jobs:
+            self._prompts.put(job, self._recomputed([job.request.prefix[:-1]]).whole(0))
+        slots = self._slots
+        fed = self._behind()
+        by_job: dict[Job, list[int]] = {}  # together: they share what they have in common
+        for slot, job in enumerate(slots.job):
+            by_job.setdefault(job, []).append(slot)
+        for of_job in by_job.values():
+            plan = self._recomputed([fed[slot] for slot in of_job])
+            for j, slot in enumerate(of_job):
+                own = len(fed[slot]) - int(slots.cached[slot])  # what is before it is in a stored prompt
+                self._store.put(slot, plan.whole(j)[:, :, own:])
+        self._plan = None
+
+    def _recomputed(self, paths: Sequence[Sequence[int]]) -> PrefillPlan:
+        plan = self._prefilled(paths)
+        self.occupancy.recomputed += len(plan.tokens)
+        return plan
+
+    def _behind(self) -> list[list[int]]:
+        """The tokens before the one that each slot is fed next."""
+        slots = self._slots
+        paths = ([*job.request.prefix, *slots.drawn(slot)] for slot, job in enumerate(slots.job))
+        return [path[:at] for path, at in zip(paths, slots.position.tolist(), strict=True)]
 
     def _forget_cache(self) -> None:
         """Drop what was computed from the old weights."""
@@ -280,13 +329,8 @@ class EmbeddedEngine:
         The prefix is computed with a request's first ones, except for its last token, which the next step feeds.
         """
         jobs = list(places)
-        plan = self._prefill([() if job.started else job.request.prefix[:-1] for job in jobs])
-        if len(plan.tokens):
-            device = self.policy.device
-            tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
-            seen = {} if self.policy.sight is None else self._seen_by(self.policy.sight, plan, jobs)
-            self._hidden(tokens, position, plan.to(device), furthest=max(plan.position), **seen)
-            self.occupancy.prefilled += len(plan.tokens)
+        plan = self._prefilled([() if job.started else job.request.prefix[:-1] for job in jobs])
+        self.occupancy.prefilled += len(plan.tokens)
         joining: list[Joining] = []
         own: list[int] = []
         may_share = self._may_share()
@@ -313,6 +357,16 @@ class EmbeddedEngine:
             job.started = members.stop
         self._forget_left()
         self._plan = None
+
+    def _prefilled(self, paths: Sequence[Sequence[int]]) -> PrefillPlan:
+        """Keys and values of paths, of which those that are not kept are computed."""
+        plan = self._prefill_plan(paths)
+        if len(plan.tokens):
+            device = self.policy.device
+            tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
+            seen = {} if self.policy.sight is None else self._seen_by(self.policy.sight, plan, paths)
+            self._hidden(tokens, position, plan.to(device), furthest=max(plan.position), **seen)
+        return plan
 
     def _joining(self, job: Job, members: range, cached: int, shared: int = -1) -> Joining:
         """What a slot of a job's samples begins with."""
@@ -378,7 +432,7 @@ class EmbeddedEngine:
         slots = self._slots
         self._store.reserve(len(slots), int(slots.cached.max()) + 1)
         if self._plan is None:
-            self._plan = self._decoding()
+            self._plan = self._decode_plan()
         else:
             self._plan.advance()
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
@@ -387,11 +441,11 @@ class EmbeddedEngine:
         lean = self._lean
         return self.policy.head(hidden, None if lean is None else lean.output)
 
-    def _prefill(self, prefixes: Sequence[Sequence[int]]) -> PrefillPlan:
+    def _prefill_plan(self, prefixes: Sequence[Sequence[int]]) -> PrefillPlan:
         cache = self.policy.model_cache
         return PrefillPlan(prefixes, self._keeper) if cache is None else ModelPrefillPlan(prefixes, self._keeper, cache)
 
-    def _decoding(self) -> DecodePlan:
+    def _decode_plan(self) -> DecodePlan:
         cache, length, part = self.policy.model_cache, self._slots.cached, self._prompts.part(self._slots)
         return (
             DecodePlan(self._store, length, part)
@@ -408,9 +462,9 @@ class EmbeddedEngine:
             return self.policy.hidden(tokens, position, plan, **seen)
         return lean.hidden(tokens, position, plan, furthest=furthest)
 
-    def _seen_by(self, sight: Sight, plan: PrefillPlan, jobs: Sequence[Job]) -> dict[str, Any]:
-        """What the model is told of the pictures among new prompt tokens."""
-        shift = [n for j, first in plan.runs for n in sight.shifts(jobs[j].request.prefix[:-1])[first:]]
+    def _seen_by(self, sight: Sight, plan: PrefillPlan, paths: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """What the model is told of the pictures among new tokens."""
+        shift = [n for j, first in plan.runs for n in sight.shifts(paths[j])[first:]]
         return {"shift": torch.tensor(shift, device=self.policy.device), "features": self._features}
 
     def _seen_in_step(self, sight: Sight) -> dict[str, Any]:
@@ -493,7 +547,7 @@ class EmbeddedEngine:
         token, behaviour, model = token[groups.leader], behaviour[groups.leader], model[groups.leader]
         finished = self._finished(groups, token)
         if not finished and len(groups.slot) == len(slots):
-            slots.append(groups.slot, token, behaviour, model)
+            slots.append(groups.slot, token, behaviour, model, self.version)
             return
         live = np.ones(len(token), bool)
         for g, finish in finished.items():
@@ -502,7 +556,7 @@ class EmbeddedEngine:
         self._keep(np.unique(groups.slot[~live]))
         place = self._regroup(groups, live)
         if len(place):
-            slots.append(place, token[live], behaviour[live], model[live])
+            slots.append(place, token[live], behaviour[live], model[live], self.version)
 
     def _finished(self, groups: MemberGroups, token: Ints) -> dict[int, str]:
         """Finish reason of each group that ends here."""
@@ -532,7 +586,7 @@ class EmbeddedEngine:
         slots, slot = self._slots, int(groups.slot[group])
         job, drawn = slots.job[slot], slots.drawn(slot)
         behaviour, model = slots.logprobs(slot)
-        tokens, version = [*drawn, last[0]], [self.version] * (len(drawn) + 1)
+        tokens, version = [*drawn, last[0]], [*slots.versions(slot), self.version]
         members = slots.member[groups.of == group].tolist()
         carried = slots.carried.get(slot, NOTHING)
         for member in members:

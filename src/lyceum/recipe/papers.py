@@ -272,6 +272,7 @@ BESIDES = {
     "gspo": Besides("objective"),
     "ipo": Besides("objective"),
     "luffy": Besides("guidance", "code", "ElliottYan/LUFFY"),
+    "one-step-off": Besides("systems", "code", "volcengine/verl"),
     "orpo": Besides("objective"),
     "ppo": Besides("objective"),
     "reinforce-plus-plus": Besides("objective", "code", "OpenRLHF/OpenRLHF"),

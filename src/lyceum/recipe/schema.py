@@ -446,6 +446,11 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
     ]
     if recipe.stages and recipe.evaluate.n:
         lines += check_evaluation_engine(recipe)
+    if recipe.digests and any(as_finished(stage) for stage in recipe.stages):
+        lines.append(
+            "digests: got true with runtime.order 'ready', which trains what has finished, so that no two runs are the "
+            "same; allowed: false, or runtime.order=fixed"
+        )
     if lines:
         raise RecipeError(list(dict.fromkeys(lines)))
     return with_whole_files(with_possible_k(recipe))
@@ -572,6 +577,12 @@ def _lacking(raw: Mapping[str, Any], key: str) -> str:
     given = having[0].get(first)
     kind = given.get("kind") if isinstance(given, Mapping) else given
     return f"this recipe's {first}{f' {kind!r}' if isinstance(kind, str) else ''} has none"
+
+
+def as_finished(stage: StageSettings) -> bool:
+    """Whether what a stage trains depends on the clock."""
+    runtime = stage.composition().runtime
+    return runtime is not None and runtime.as_finished
 
 
 def check_evaluation_engine(recipe: Recipe) -> list[str]:

@@ -49,6 +49,9 @@ KEPT = "tasks"
 INITIAL = "initial"
 """Folder with the model that was passed in from Python, as it was before training."""
 
+AHEAD = "ahead"
+"""Folder with groups that are finished and that no checkpoint has as trained (``runtime.order=ready``)."""
+
 _OF_STEPS = ("rollouts", "digests", "trees", "replay", "kept_models")
 """Folders with one file, or a model, per step, which a resumed run drops after its checkpoint."""
 
@@ -198,7 +201,7 @@ class Run:
         """Write the recipe, repair what a resumed run needs, and set aside a run that is to be replaced."""
         path = self.path
         self._begun = True
-        for folder in (".", KEPT, INITIAL, *_OF_STEPS):
+        for folder in (".", KEPT, INITIAL, AHEAD, *_OF_STEPS):
             for leftover in path.glob(f"{folder}/.partial-*"):  # from killed writes
                 remove(leftover)
         if self.resumed:

@@ -31,7 +31,7 @@ FILES = (
         "stages",
         "kept_models",
     ),
-    *("digests", "trees", "replay", "data", "judgements", "tasks", "initial"),
+    *("digests", "trees", "replay", "ahead", "data", "judgements", "tasks", "initial"),
     *("tensorboard", "wandb", ".wandb-id"),
 )
 """What a run writes into its folder."""

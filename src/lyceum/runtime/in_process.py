@@ -170,6 +170,22 @@ class InProcess:
         finally:
             await self.endpoint.close()
 
+    async def beside(
+        self, task: Task, rollout: Rollout, *, key: SeedKey, place: int, samples: int | None, step: int, progress: float
+    ) -> Tree:
+        """One task's finished tree, beside others that grow at the same time: the engine steps when no coroutine can go
+        on, and waits for no grader and no environment. Batches, and with them last bits, depend on the clock.
+
+        Args:
+            place: requests that wait together are answered in its order.
+        """
+        self.engine.may_step = idle
+        context = TaskContext(self, task, (self.seed, key, task.id, 0), place, step=step, progress=progress)
+        tree = context.tree
+        tree.chosen = await rollout(context, tree.root, task.samples or samples)
+        await context.finish(tree.chosen, wait=False)
+        return tree
+
     async def grade(self, task: Task, leaves: Sequence[Node], *, key: SeedKey) -> None:
         """Grade trajectories of a task that were not rolled out here.
 
@@ -468,7 +484,9 @@ class TaskContext:
         self._budget.spend(1)
         self.tree.sampled_tokens += 1
         finish = "stop" if ends else "length"
-        child = node.add_drawn(Continuation([token], [0.0], [logprob], [self.version], finish))
+        # Of the weights that drew the token in whose place it is: newer ones may have come since.
+        beside = next((child.version[0] for child in node.children if child.version), self.version)
+        child = node.add_drawn(Continuation([token], [0.0], [logprob], [beside], finish))
         write_texts([child], self.decode, terminal=ends)
         return child
 

@@ -1,7 +1,8 @@
 """Workers: processes of this machine that grow trees, each a function of the recipe, a snapshot and a wave.
 
 Waves are dealt by number and never by who is free, so that the same bits come whatever the clock does. A worker that is
-lost is started again and does its waves again whole, under the snapshots that they name.
+lost is started again and does its waves again whole, under the snapshots that they name. (``order: ready`` gives that
+up: :mod:`lyceum.runtime.ready`.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,11 +33,11 @@ from lyceum.core import paper_folders
 from lyceum.core.needs import FROZEN
 from lyceum.core.settings import Composition, RuntimeSettings
 from lyceum.core.tree import Tree
-from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Wave
+from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, shown
 from lyceum.run.codec import encode
-from lyceum.runtime.wire import pack, receive
+from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
 from lyceum.utils import progress as display
 from lyceum.utils.errors import RunError, how_it_ended
@@ -62,15 +63,29 @@ class Processes(RuntimeSettings):
     With ``staleness`` 0 and one worker a run is the same, bit for bit, as in one process. With ``staleness`` k the
     groups of a step are sampled under the weights of k updates before, always: what is trained does not depend on how
     long anything took. Several workers share each wave, its groups dealt in turn; the batches differ from those of
-    one worker, and so do last bits.
+    one worker, and so do last bits. With ``order`` ready a step trains the groups that have finished, none more than k
+    updates old: nothing waits for the slowest group of a step, and no two runs are the same.
     """
 
     kind: Literal["processes"] = "processes"
     workers: int = Field(default=1, ge=1, le=1024)
     """Number of processes. Each loads the model."""
     staleness: int = Field(default=0, ge=0, le=64)
-    """Updates by which the weights that a step trains are newer than those its groups were sampled under (no unit).
-    0: generation and training take turns."""
+    """Updates by which the weights that a step trains are newer than those its groups were sampled under (no unit):
+    with ``order`` fixed always so many, with ready at most. 0: generation and training take turns."""
+    order: Literal["fixed", "ready"] = "fixed"
+    """Which groups a step trains: ``fixed``, those of its number, so that the clock changes nothing; ``ready``, those
+    that have finished, the oldest first, as soon as no other could become older than ``staleness`` by it. Nothing is
+    discarded for its age."""
+    under_way: Literal["recompute", "keep"] = "recompute"
+    """What becomes of completions under way as new weights arrive (order ``ready``): they go on under these, with
+    caches computed again, so that each token's log-probability is that of the version it names; or with ``keep`` as
+    they were. That saves one forward pass over what is under way per update, and costs that later tokens are drawn from
+    neither version: measured, they are off by 60 to 70 % of the distance between the two, and nothing corrects for it.
+    """
+    at_once: int | None = Field(default=None, ge=1)
+    """Groups that a worker grows at a time (order ``ready``); further ones wait in it, and begin under its newest
+    weights. Null: all that ``staleness`` lets begin, which is what keeps a worker busiest and makes groups oldest."""
     ratio: Literal["step", "behaviour"] = "step"
     """What importance ratios are relative to: the policy at the start of the step, or the log-probabilities under which
     tokens were sampled."""
@@ -86,6 +101,10 @@ class Processes(RuntimeSettings):
     @property
     def off_policy(self) -> bool:
         return self.ratio == "behaviour"
+
+    @property
+    def as_finished(self) -> bool:
+        return self.order == "ready"
 
     def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []
@@ -119,7 +138,29 @@ class Processes(RuntimeSettings):
                 f"learner.kind: got {stage.learner.kind!r} with runtime.kind 'processes'; allowed: local, or "
                 "runtime.kind in-process"
             )
-        return lines + (self._check_ahead(stage) if self.staleness else [])
+        return lines + self._check_order(stage) + (self._check_ahead(stage) if self.staleness else [])
+
+    def _check_order(self, stage: Composition) -> list[str]:
+        lines: list[str] = []
+        if not self.as_finished:
+            only = [f"under_way: got {self.under_way!r}"] if self.under_way != "recompute" else []
+            only += [f"at_once: got {self.at_once}"] if self.at_once is not None else []
+            return [
+                f"runtime.{got} with runtime.order 'fixed', where each wave is sampled under weights of its own; "
+                "allowed: the default, or runtime.order=ready"
+                for got in only
+            ]
+        if not self.staleness:
+            lines.append(
+                "runtime.order: got 'ready' with runtime.staleness 0, where a step waits for all of its groups; "
+                "allowed: fixed, or runtime.staleness of 1 or more"
+            )
+        if stage.engine is not None and "interrupt" not in stage.engine.offers:
+            lines.append(
+                f"engine.kind: got {stage.engine.kind!r} with runtime.order 'ready', which takes no new weights while "
+                "samples are under way; allowed: embedded, or runtime.order=fixed"
+            )
+        return lines
 
     def _check_ahead(self, stage: Composition) -> list[str]:
         got = f"runtime.staleness: got {self.staleness}"
@@ -139,7 +180,11 @@ class Processes(RuntimeSettings):
         return lines
 
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> RunsAhead:
-        return Workers(self, here, start())
+        if not self.as_finished:
+            return Workers(self, here, start())
+        from lyceum.runtime.ready import FreeWorkers  # here: it is made of this file's workers
+
+        return FreeWorkers(self, here, start())
 
 
 Heard = Callable[[Mapping[str, int] | None], None]
@@ -207,8 +252,6 @@ class Workers:
         return await asyncio.wrap_future(self.start(wave, heard))
 
     def start(self, wave: Wave, heard: Heard = lambda counts: None) -> Future[Grown]:
-        from lyceum.run.trees import dump_task  # here: imports pyarrow
-
         assert self.snapshot is not None
         self.waves += 1
         number = self.waves
@@ -218,18 +261,9 @@ class Workers:
         shares = [wave.tickets[place :: len(self.workers)] for place in range(len(self.workers))]
         parts: list[Future[Part] | None] = []
         for worker, tickets in zip(self.workers, shares, strict=True):
-            said = {
-                "wave": number,
-                "key": wave.key,
-                "step": wave.step,
-                "progress": wave.progress,
-                "version": wave.version,
-                "weights": str(self.snapshot),
-                "state": state,
-                "tickets": [(None if t.tree is not None else dump_task(t.task), t.number) for t in tickets],
-            }
-            trees = [ticket.tree for ticket in tickets if ticket.tree is not None]
-            parts.append(worker.ask(number, pack(said, trees), heard) if tickets else None)
+            more = {"weights": str(self.snapshot), "state": state}
+            content = packed(number, replace(wave, tickets=tickets), more)
+            parts.append(worker.ask(number, content, heard) if tickets else None)
         return _Joined(self, wave, number, state, parts).grown
 
     def joined(self, wave: Wave, number: int, state: Mapping[str, Any], parts: Sequence[Part | None]) -> Grown:
@@ -238,8 +272,6 @@ class Workers:
         Raises:
             RunError: a guide or a grader has changed while trees grew, and nobody can say which change counts.
         """
-        from lyceum.run.trees import dump_task  # here: imports pyarrow
-
         with self._lock:
             self.reading.pop(number)
             self._forget()
@@ -255,10 +287,7 @@ class Workers:
         for place, ticket in enumerate(wave.tickets):
             part = parts[place % len(parts)]
             assert part is not None
-            tree = part.trees[place // len(parts)]
-            if dump_task(tree.task) == dump_task(ticket.task):
-                tree.task = ticket.task  # the same object: what drew it may know it by that
-            trees.append(tree)
+            trees.append(of_ticket(part.trees[place // len(parts)], ticket))
         return Grown(trees, sum(part.computed for part in parts if part is not None))
 
     def close(self) -> None:
@@ -317,6 +346,46 @@ class Part:
     state: dict[str, Any]
 
 
+def packed(number: int, wave: Wave, more: Mapping[str, Any]) -> bytes:
+    """A wave as a message to a worker, which :func:`unpacked` reads."""
+    from lyceum.run.trees import dump_task  # here: imports pyarrow
+
+    said = {
+        "what": "wave",
+        "wave": number,
+        "key": wave.key,
+        "step": wave.step,
+        "progress": wave.progress,
+        "version": wave.version,
+        "tickets": [(None if t.tree is not None else dump_task(t.task), t.number) for t in wave.tickets],
+        **more,
+    }
+    return pack(said, [ticket.tree for ticket in wave.tickets if ticket.tree is not None])
+
+
+def unpacked(message: Message) -> Wave:
+    from lyceum.run.trees import load_task  # here: imports pyarrow
+
+    said, under_way = message.said, iter(message.trees)
+    tickets: list[Ticket] = []
+    for text, number in said["tickets"]:
+        if text is None:
+            tree = next(under_way)
+            tickets.append(Ticket(tree.task, number, tree))
+        else:
+            tickets.append(Ticket(load_task(text), number))
+    return Wave(said["key"], said["step"], said["progress"], said["version"], tuple(tickets))
+
+
+def of_ticket(tree: Tree, ticket: Ticket) -> Tree:
+    """A tree that came back, of the task itself: what drew it may know it by that."""
+    from lyceum.run.trees import dump_task  # here: imports pyarrow
+
+    if dump_task(tree.task) == dump_task(ticket.task):
+        tree.task = ticket.task
+    return tree
+
+
 @dataclass
 class _Asked:
     content: bytes
@@ -335,6 +404,9 @@ class Worker:
         self._ended = False
         self._starts = 0
         self._heard = time.monotonic()
+        self._renewal: bytes | None = None
+        self.blocked = self.lived = 0.0
+        """Seconds in which it had nothing to compute, and all, where it says so."""
         self._begin()
         threading.Thread(target=self._watch, name=f"lyceum-{self.name}-watch", daemon=True).start()
 
@@ -365,12 +437,25 @@ class Worker:
             target=self._listen, args=(self._connection, self._process), name=f"lyceum-{self.name}", daemon=True
         ).start()
         self._send(self._start)
+        if self._renewal is not None:
+            self._send(self._renewal)
         for asked in self._asked.values():
             self._send(asked.content)
 
     def _send(self, content: bytes) -> None:
         with suppress(OSError):  # it has ended, which the listening thread sees
             self._connection.send_bytes(content)
+
+    @property
+    def load(self) -> int:
+        """Waves that it has and has not finished."""
+        return len(self._asked)
+
+    def renew(self, content: bytes) -> None:
+        """Tell it of a new snapshot. One that is started again is told of the newest before its waves."""
+        with self._lock:
+            self._renewal = content
+            self._send(content)
 
     def ask(self, wave: int, content: bytes, heard: Heard) -> Future[Part]:
         with self._lock:
@@ -396,6 +481,7 @@ class Worker:
                     self._tell(None)
                 case "grown":
                     self._starts = 0
+                    self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]
                     with self._lock:
                         asked = self._asked.pop(said["wave"], None)
                     if asked is not None:

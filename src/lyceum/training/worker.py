@@ -12,23 +12,22 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
 from lyceum.core import own_components, paper_folders
 from lyceum.core.tree import Tree
-from lyceum.core.waves import Ticket, Wave
+from lyceum.core.types import GoesOn
 from lyceum.models.load import load_policy
 from lyceum.recipe.schema import parse
-from lyceum.run.trees import load_task
-from lyceum.runtime.processes import load_snapshot
+from lyceum.runtime.processes import Processes, load_snapshot, same, unpacked, what_differs
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.training.stages.growing import Growing
 from lyceum.training.stages.online import Online
 from lyceum.training.train import check
-from lyceum.utils.aio import run_async
+from lyceum.utils.aio import IdleLoop, run_async
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.progress import Progress
 from lyceum.utils.threads import computing_with
@@ -45,9 +44,9 @@ def main() -> None:
         start = receive(to_run.connection).said
         waves = Waves(to_run.connection, Path(start["snapshots"]))
         with computing_with(start["threads"]), Told(to_run):
-            ready = growing(start)
+            ready, runtime = growing(start)
             to_run.send({"what": "ready"})
-            run_async(serve(ready, waves, to_run))
+            run_async((serve_beside if runtime.as_finished else serve)(ready, runtime, waves, to_run))
     except (RecipeError, RunError) as error:
         to_run.send({"what": "failed", "error": type(error).__name__, "lines": error.lines})
     except Exception as error:
@@ -56,8 +55,8 @@ def main() -> None:
     time.sleep(1.0)  # the run reads why
 
 
-def growing(start: dict[str, Any]) -> Growing:
-    """What grows the trees of the stage that the run has told of."""
+def growing(start: dict[str, Any]) -> tuple[Growing, Processes]:
+    """What grows the trees of the stage that the run has told of, and how."""
     paper_folders.use(start["papers"])
     with own_components.trusting((), everything=True):  # the user has allowed it, or the run had not begun
         recipe = parse(start["recipe"])
@@ -65,44 +64,134 @@ def growing(start: dict[str, Any]) -> Growing:
     source, _ = check(recipe)
     stage = cast(Online, recipe.stages[start["stage"]])
     engine = stage.engine.build(policy)
-    return Growing(stage, policy, engine, source, recipe.reward, seed=start["seed"], folder=Path(start["judgements"]))
+    folder = Path(start["judgements"])
+    grows = Growing(stage, policy, engine, source, recipe.reward, seed=start["seed"], folder=folder)
+    return grows, cast(Processes, stage.runtime)
 
 
-async def serve(growing: Growing, waves: Waves, to_run: ToRun) -> None:
+async def serve(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     """Grow wave after wave, in the order in which they come."""
     loop = asyncio.get_running_loop()
+    time_of = Time()
     while True:
-        said, trees = await loop.run_in_executor(None, waves.next)
+        message = await loop.run_in_executor(None, waves.next)
+        said, wave = message.said, unpacked(message)
         growing.load_state_dict(said["state"])
         load_snapshot(growing.module, said["weights"])
         await growing.engine.load(growing.module, version=said["version"])
-        under_way = iter(trees)
-        tickets: list[Ticket] = []
-        for text, number in said["tickets"]:
-            if text is None:
-                tree = next(under_way)
-                tickets.append(Ticket(tree.task, number, tree))
-            else:
-                tickets.append(Ticket(load_task(text), number))
-        wave = Wave(said["key"], said["step"], said["progress"], said["version"], tuple(tickets))
 
         def done(number: int = said["wave"]) -> None:
             to_run.send({"what": "done", "wave": number})
 
         grown = await growing.grow(wave, done)
         answer = {"what": "grown", "wave": said["wave"], "computed": grown.computed, "state": growing.state_dict()}
-        to_run.send(answer, grown.trees)
+        to_run.send(answer | time_of.passed(), grown.trees)
+
+
+async def serve_beside(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
+    """Grow waves of one ticket beside each other, and take new weights while they grow (``order: ready``)."""
+    await Beside(growing, runtime, waves, to_run).serve()
+
+
+class Beside:
+    """What :func:`serve_beside` does, and what it has to know for that."""
+
+    def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
+        self.growing, self.runtime, self.waves, self.to_run, self.time = growing, runtime, waves, to_run, Time()
+        self.engine = cast(GoesOn, growing.engine)
+        self.places = asyncio.Semaphore(runtime.at_once or 1 << 30)
+        self.version: int | None = None
+        """Of the weights; None while there are none, or newer ones are on their way and the ones told of are gone."""
+        self.state: Mapping[str, Any] = {}
+        """Of guides and graders, as the run has told."""
+        self.computed = 0
+        """Tokens computed that the run was told of."""
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting: list[Message] = []
+        while True:
+            messages = await loop.run_in_executor(None, self.waves.all)
+            snapshots = [message.said for message in messages if message.said["what"] == "snapshot"]
+            waiting += [message for message in messages if message.said["what"] == "wave"]
+            if snapshots:
+                await self.load(snapshots[-1])
+            for message in waiting if self.version is not None else ():
+                task = asyncio.ensure_future(self.grow(message))
+                self.tasks.add(task)
+                task.add_done_callback(self.ended)
+            waiting = waiting if self.version is None else []
+
+    async def load(self, said: Mapping[str, Any]) -> None:
+        """Take a snapshot between two tokens."""
+        version = said["version"]
+        if version != self.version:
+            self.version = None
+            try:
+                load_snapshot(self.growing.module, said["weights"])
+            except FileNotFoundError:
+                return
+            await self.engine.load(self.growing.module, version=version, under_way=self.runtime.under_way)
+        self.growing.load_state_dict(dict(said["state"]))
+        self.version, self.state = version, said["state"]
+
+    async def grow(self, message: Message) -> None:
+        number, wave = message.said["wave"], unpacked(message)
+        async with self.places:
+            grown = await self.growing.beside(wave, number)
+        if not same(now := self.growing.state_dict(), self.state):
+            raise RunError(
+                f"runtime: {what_differs(now, self.state)} changes while trees grow, which runtime.order 'ready' "
+                "cannot do in one order; allowed: runtime.order=fixed with runtime.workers=1 and runtime.staleness=0"
+            )
+        computed, self.computed = self.engine.tokens_computed - self.computed, self.engine.tokens_computed
+        said = {"what": "grown", "wave": number, "computed": computed, "state": {}}
+        self.to_run.send(said | self.time.passed(), grown.trees)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.waves.fail(error)
+
+
+class Time:
+    """A worker's time, and what of it nothing could be computed in."""
+
+    def __init__(self) -> None:
+        self._loop = cast(IdleLoop, asyncio.get_running_loop())
+        self._blocked, self._now = self._loop.blocked, time.perf_counter()
+
+    def passed(self) -> dict[str, float]:
+        """Seconds since the last call."""
+        before = self._blocked, self._now
+        self._blocked, self._now = self._loop.blocked, time.perf_counter()
+        return {"blocked": self._blocked - before[0], "lived": self._now - before[1]}
 
 
 class Waves:
     """Messages of the run, read as they come, so that it never waits for the worker; its end is the worker's."""
 
     def __init__(self, connection: Connection, snapshots: Path) -> None:
-        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Message | BaseException] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(connection, snapshots), daemon=True).start()
 
     def next(self) -> Message:
-        return self._messages.get()
+        found = self._messages.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def all(self) -> list[Message]:
+        """Those that have come, one at the least."""
+        found = [self.next()]
+        while not self._messages.empty():
+            found.append(self.next())
+        return found
+
+    def fail(self, error: BaseException) -> None:
+        """Let who reads the next message have an error."""
+        self._messages.put(error)
 
     def _listen(self, connection: Connection, snapshots: Path) -> None:
         while True:

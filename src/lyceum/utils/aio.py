@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,6 +20,7 @@ class _IdleSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[asyncio.Future[None]] = []
+        self.blocked = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.waiting and (timeout is None or timeout > 0):
@@ -27,7 +29,13 @@ class _IdleSelector(selectors.DefaultSelector):
                 if not future.done():
                     future.set_result(None)
             timeout = 0  # their callbacks are ready now
-        return super().select(timeout)
+        if timeout is not None and timeout <= 0:
+            return super().select(timeout)
+        began = time.perf_counter()
+        try:
+            return super().select(timeout)
+        finally:
+            self.blocked += time.perf_counter() - began
 
 
 class IdleLoop(asyncio.SelectorEventLoop):
@@ -36,6 +44,11 @@ class IdleLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._idle = _IdleSelector()
         super().__init__(self._idle)
+
+    @property
+    def blocked(self) -> float:
+        """Seconds in which every coroutine waited for something outside of the loop."""
+        return self._idle.blocked
 
     def idle(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self.create_future()

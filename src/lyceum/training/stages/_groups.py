@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from lyceum.core.component import require_keys
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.core.types import GroupSource
 from lyceum.core.waves import Grown, RunsAhead
+from lyceum.run.folder import AHEAD
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.stages._collect import Oversampling
 from lyceum.training.stages._sampling import Sampler
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 def source_of(stage: Online, session: Session, sampler: Sampler) -> GroupSource:
     """What gives a stage its groups."""
+    if stage.runtime.as_finished:
+        from lyceum.training.stages._ready import ReadyGroups  # here: it is made of this file's groups
+
+        return ReadyGroups(stage, session.first_step, sampler, session.run.path / AHEAD)
     sampled = SampledGroups(stage, session.first_step, sampler)
     if stage.replay is None:
         return sampled
@@ -29,15 +34,46 @@ def source_of(stage: Online, session: Session, sampler: Sampler) -> GroupSource:
     return stage.replay.build(sampled, session.run.path, seed=seed, stage=session.stage, first_step=first_step)
 
 
-def tell_left_over(source: GroupSource, session: Session, why: str) -> None:
-    """Say how many groups were drawn ahead and are not trained, where a stage has ended before its steps were done."""
-    ahead = source.ahead if isinstance(source, SampledGroups) else {}
-    if groups := sum(wave.groups for wave in ahead.values()):
+@runtime_checkable
+class DrawsAhead(Protocol):
+    """A source that may have drawn groups which no step has trained yet."""
+
+    @property
+    def untrained(self) -> int:
+        """How many these are."""
+        ...
+
+    def end(self) -> None:
+        """The stage is over."""
+        ...
+
+
+def untrained(source: GroupSource) -> int:
+    """Groups that were drawn ahead and are not trained."""
+    return source.untrained if isinstance(source, DrawsAhead) else 0
+
+
+def end(source: GroupSource, session: Session, why: str) -> None:
+    """End a stage's source; say how many groups were drawn ahead and are not trained, where the stage has ended before
+    its steps were done."""
+    if isinstance(source, DrawsAhead):
+        source.end()
+    if groups := untrained(source):
         session.run.summary({"not_trained": groups})
         session.progress.say(f"{groups} groups were drawn ahead and are not trained: {why}")
 
 
-class Begun(NamedTuple):
+def group_of(tree: Tree, stage: Online, sampler: Sampler) -> Group:
+    """What becomes of a tree that was sampled."""
+    if tree.unfinished and not stage.credit.reads_unfinished:
+        return Group(tree, finished=False, dropped=True)
+    if tree.unfinished or stage.collect.keeps(tree):
+        return Group(tree, sampler.weight(tree), finished=not tree.unfinished)
+    tree.mean_abs_advantage = 0.0
+    return Group(tree, dropped=True)
+
+
+class WaveAhead(NamedTuple):
     """A wave that was begun, and how many groups it has."""
 
     groups: int
@@ -59,8 +95,16 @@ class SampledGroups:
         """Those with trajectories that go on in the next step."""
         self.continued = 0
         """Trajectories of earlier steps that went on in the current one."""
-        self.ahead: dict[int, Begun] = {}
+        self.ahead: dict[int, WaveAhead] = {}
         """First waves that were begun, by the steps of the stage that are done before the one that trains them."""
+
+    @property
+    def untrained(self) -> int:
+        """Groups that were drawn ahead and are not trained."""
+        return sum(wave.groups for wave in self.ahead.values())
+
+    def end(self) -> None:
+        """Nothing of it is elsewhere."""
 
     def begin(self, done: int, size: int) -> None:
         """Begin the first waves that are due under the current weights."""
@@ -70,7 +114,7 @@ class SampledGroups:
         for step in range(done, min(done + self.stage.runtime.lag + 1, self.sampler.steps)):
             if step not in self.ahead and not self.sampler.spent:
                 wave = self.sampler.wave(self.oversampling.tasks(size), key=(self.first_step + step, 0), step=step)
-                self.ahead[step] = Begun(len(wave.tickets), runtime.start(wave))
+                self.ahead[step] = WaveAhead(len(wave.tickets), runtime.start(wave))
 
     async def take(self, done: int, size: int) -> list[Group]:
         self.begin(done, size)
@@ -98,16 +142,7 @@ class SampledGroups:
         else:
             key = (self.first_step + done, wave)
             trees = await self.sampler.sample(tasks, key=key, step=done, under_way=further)
-        return [self.group(tree) for tree in trees]
-
-    def group(self, tree: Tree) -> Group:
-        """What becomes of a tree that was sampled."""
-        if tree.unfinished and not self.stage.credit.reads_unfinished:
-            return Group(tree, finished=False, dropped=True)
-        if tree.unfinished or self.stage.collect.keeps(tree):
-            return Group(tree, self.sampler.weight(tree), finished=not tree.unfinished)
-        tree.mean_abs_advantage = 0.0
-        return Group(tree, dropped=True)
+        return [group_of(tree, self.stage, self.sampler) for tree in trees]
 
     def observe(self, done: int, groups: Sequence[Group]) -> None:
         self.under_way += [group for group in groups if not group.finished]
@@ -137,5 +172,5 @@ class SampledGroups:
         self.under_way = load_groups(state["under_way"])
         for step, saved in state["ahead"].items():
             said, trees = unpack(saved)
-            self.ahead[step] = Begun(len(trees), Future[Grown]())
+            self.ahead[step] = WaveAhead(len(trees), Future[Grown]())
             self.ahead[step].grown.set_result(Grown(trees, said["computed"]))

@@ -195,8 +195,13 @@ class Sampler:
 
     @property
     def spent(self) -> bool:
+        return self.all_drawn or self.over_budget
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether its tokens are sampled."""
         limit = self.settings.max_tokens
-        return self.all_drawn or (limit is not None and self.sampled >= limit)
+        return limit is not None and self.sampled >= limit
 
     @property
     def spent_by(self) -> str:

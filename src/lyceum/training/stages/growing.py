@@ -102,6 +102,20 @@ class Growing:
         )
         return Grown(trees, self.engine.tokens_computed - before)
 
+    async def beside(self, wave: Wave, place: int) -> Grown:
+        """The tree of a wave of one ticket, beside others; what it costs is not known alone, and is 0 here."""
+        (ticket,) = wave.tickets
+        tree = await self.here.beside(
+            ticket.task,
+            self.rollout,
+            key=wave.key,
+            place=place,
+            samples=self.samples,
+            step=wave.step,
+            progress=wave.progress,
+        )
+        return Grown([tree], 0)
+
     def publish(self, version: int) -> None:
         """Its engine has the weights that the stage has loaded."""
 

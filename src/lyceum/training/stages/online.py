@@ -35,7 +35,7 @@ from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import source_of, tell_left_over
+from lyceum.training.stages._groups import end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
@@ -114,6 +114,11 @@ class Online(StageSettings):
         lines = super().check(stage)
         if self.replay is not None and self.replay.instead and self.tasks_per_step == 1:
             lines.append("replay.instead: got true, but a step has one group (tasks_per_step); allowed: 2 or more")
+        if self.runtime.as_finished and self.collect.oversample is not None:
+            lines.append(
+                "collect.oversample: got it with runtime.order 'ready', where another group begins as soon as one is "
+                "dropped; allowed: null"
+            )
         if self.value_head == "current":
             lines += self._check_value_head(stage)
         return lines + self._check_roles(stage)
@@ -233,7 +238,7 @@ class OnlineRun:
                 self.observe(groups, forest, credited)
                 await self.record(groups, forest, credited, metrics)
                 session.pause(self.step, self.steps, self.state_dict)
-        tell_left_over(self.source, session, self.ended_by)
+        end(self.source, session, self.ended_by)
         with self.method.learning():
             for each in (self, *self.also):
                 each.learner.require_learnt()
@@ -244,6 +249,8 @@ class OnlineRun:
 
     @property
     def ended_by(self) -> str:
+        if self.sampler.all_drawn and not self.sampler.over_budget and untrained(self.source):
+            return self.ending.why or self.curriculum_done  # what was drawn ahead is trained too
         return self.ending.why or self.curriculum_done or self.sampler.spent_by
 
     @property

@@ -1,0 +1,322 @@
+"""Asynchronous training: what is equal to the bit, and what staleness and waiting cost in accuracy, lengths and time.
+
+    python benchmarks/asynchrony.py --out benchmarks/results/asynchrony.json [--parts exact lengths learning time]
+
+exact: staleness 0 in a worker process against one process, by digests. learning: held-out accuracy after equal numbers
+of updates, by staleness and correction, in one process that samples under the weights of k updates before (the rule of
+``order: fixed``, which no clock changes). lengths: how a bound on staleness is kept, simulated with the library's own
+rule of admission and heavy-tailed durations, against discarding, which does not ship. time: verifiers that sleep
+(Pareto), the synchronous run against both orders. Rows of parts that are not asked for stay in the file, and rows that
+are there are not measured again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from common import arguments, machine, say, table, write
+
+from lyceum.core.settings import Composition, RuntimeSettings
+from lyceum.core.waves import Grown, Grows, Wave
+from lyceum.recipe.schema import load_recipe
+from lyceum.run.digests import first_difference, read_digests
+from lyceum.run.reader import read_run_folder, read_summary
+from lyceum.runtime.admission import may_begin, to_train
+from lyceum.training.train import train
+from lyceum.utils.aio import run_async
+
+PARTS = ("exact", "lengths", "learning", "time")
+DEFINITIONS = {
+    "exact": "whether all digests of a run with a worker process are those of one in one process",
+    "lengths.rule": "ready: runtime/admission.py; count: begun - trained bounded alone (AReaL's), oldest first; "
+    "discard: groups older than the bound are thrown away, the others trained in the order in which they finish",
+    "lengths.trained_to_drawn": "mean duration of the groups that were trained, relative to that of all that began",
+    "lengths.p95": "the same of the 95th percentile",
+    "lengths.discarded": "share of the finished groups that were thrown away",
+    "lengths.most": "largest staleness that was trained (updates)",
+    "lengths.idle": "share of the learner's time in which it waits",
+    "learning.final": "held-out accuracy after the last update, mean over seeds, with its standard error",
+    "learning.correction": "none: ratios against the start of the step, uncorrected (refused by lyceum); behaviour: "
+    "against what drew the tokens; decoupled: a truncated weight beside the ratios",
+    "time.idle": "share of a run's time in which it waits for groups",
+}
+
+
+class Virtual(RuntimeSettings):
+    """In this process, each wave whole as it begins: staleness as ``order: fixed`` has it, any correction or none."""
+
+    kind: Literal["virtual"] = "virtual"
+    staleness: int = 0
+    ratio: Literal["step", "behaviour"] = "step"
+
+    @property
+    def lag(self) -> int:
+        return self.staleness
+
+    @property
+    def off_policy(self) -> bool:
+        return self.ratio == "behaviour"
+
+    def check(self, stage: Composition) -> list[str]:
+        return []
+
+    def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> VirtualRuntime:
+        return VirtualRuntime(here)
+
+
+class VirtualRuntime:
+    def __init__(self, here: Grows) -> None:
+        self.here = here
+        self.grow, self.publish, self.close = here.grow, here.publish, here.close
+
+    def start(self, wave: Wave) -> Future[Grown]:
+        grown: Future[Grown] = Future()
+        grown.set_result(run_async(self.here.grow(wave, lambda: None)))
+        return grown
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2, 4, 8, 16])
+    options = parser.parse_args()
+    if options.quick:
+        options.seeds, options.steps, options.staleness = 1, 3, [0, 2]
+    result: dict[str, Any] = {part: [] for part in PARTS}
+    if options.out is not None and options.out.exists():
+        result |= json.loads(options.out.read_text())
+    for part in options.parts:
+        known = {json.dumps(row["case"], sort_keys=True) for row in result[part]}
+        for case, measure in MEASURED[part](options):
+            if json.dumps(case, sort_keys=True) in known:
+                continue
+            row = {"case": case, **measure()}
+            say(f"{part}: {row}")
+            result[part].append({**row, "load": round(os.getloadavg()[0], 1)})
+            write({"definitions": DEFINITIONS, "machine": machine(), **{p: result[p] for p in PARTS}}, options.out)
+    show(result)
+
+
+Cases = Iterator[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]
+
+# Bits ----------------------------------------------------------------------------------------------------------------
+
+
+def exact(options: Any) -> Cases:
+    steps = 2 if options.quick else 6
+    for name in ("grpo", "dapo"):
+        yield {"recipe": name, "steps": steps}, lambda name=name: same_bits(name, steps)
+
+
+def same_bits(name: str, steps: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as work:
+        runs = [
+            train(load_recipe(name, [*brief(work, where), f"steps={steps}", "digests=true", f"runtime={where}"]))
+            for where in ("in-process", "processes")
+        ]
+        return {"equal": first_difference(*map(read_digests, runs)) is None}
+
+
+def brief(work: str, name: str) -> list[str]:
+    return [*("evaluate.n=0", "track=[]", "threads=1", "tasks_per_step=8"), f"output={work}", f"name={name}"]
+
+
+# Lengths -------------------------------------------------------------------------------------------------------------
+
+
+def lengths(options: Any) -> Cases:
+    steps, seeds = (40, 1) if options.quick else (400, 5)
+    for generation in (0.7, 1.6):
+        for rule, bounds in (("ready", (0, 1, 2, 4, 8)), ("count", (1, 2, 4, 8)), ("discard", (1, 2, 4, 8))):
+            for staleness in bounds:
+                case = {"rule": rule, "staleness": staleness, "generation": generation, "steps": steps, "seeds": seeds}
+                yield case, lambda case=case: averaged(case)
+
+
+def averaged(case: Mapping[str, Any]) -> dict[str, Any]:
+    found = [
+        simulate(case["rule"], case["staleness"], generation=case["generation"], steps=case["steps"], seed=seed)
+        for seed in range(case["seeds"])
+    ]
+    return {name: (max if name == "most" else fmean)(each[name] for each in found) for name in found[0]}
+
+
+def simulate(
+    rule: str, bound: int, *, generation: float, steps: int, seed: int, size: int = 32, at_once: int = 64
+) -> dict[str, float]:
+    """Discrete events: a step takes 1, groups take lognormal times, so many at once that a step's worth of them takes
+    ``generation`` on average."""
+    draw = random.Random(seed)
+    mean = generation * at_once / size
+    now = busy = 0.0
+    version = number = discarded = finished = most = 0
+    running: list[tuple[float, int, int, float]] = []  # end, number, version, duration
+    ready: list[tuple[int, int, float]] = []  # number, version, duration
+    drawn: list[float] = []
+    trained: list[float] = []
+    ends: float | None = None
+    while version < steps:
+        allowed = at_once - len(running)
+        if rule != "discard":
+            outstanding = len(running) + len(ready) + (size if ends is not None else 0)
+            allowed = min(allowed, may_begin(outstanding, version, steps=10**9, size=size, staleness=bound))
+        for _ in range(allowed):
+            took = draw.lognormvariate(0, 1) * mean / math.exp(0.5)
+            drawn.append(took)
+            heapq.heappush(running, (now + took, number, version, took))
+            number += 1
+        if ends is None:
+            if rule == "discard":
+                old = [each for each in ready if version - each[1] > bound]
+                discarded += len(old)
+                ready = [each for each in ready if each not in old]
+                chosen = list(range(size)) if len(ready) >= size else None
+            elif rule == "count":
+                ready.sort()
+                chosen = list(range(size)) if len(ready) >= size else None
+            else:
+                ready.sort()
+                under_way = [each[2] + bound for each in running]
+                chosen = to_train([each[1] + bound for each in ready], under_way, version, size=size)
+            if chosen is not None:
+                taken = [ready[i] for i in chosen]
+                ready = [each for i, each in enumerate(ready) if i not in set(chosen)]
+                trained += [each[2] for each in taken]
+                most = max(most, *(version - each[1] for each in taken))
+                ends, busy = now + 1.0, busy + 1.0
+                continue
+        now = min(time for time in (ends, running[0][0] if running else None) if time is not None)
+        if ends is not None and ends <= now:
+            ends, version = None, version + 1
+        while running and running[0][0] <= now:
+            _, which, begun, took = heapq.heappop(running)
+            ready.append((which, begun, took))
+            finished += 1
+    return {
+        "trained_to_drawn": round(fmean(trained) / fmean(drawn), 3),
+        "p95": round(quantile(trained, 0.95) / quantile(drawn, 0.95), 3),
+        "discarded": round(discarded / finished, 3),
+        "most": most,
+        "idle": round(1 - busy / now, 3),
+    }
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+CORRECTIONS = {
+    "none": [],
+    "behaviour": ["runtime.ratio=behaviour"],
+    "decoupled": ["objective.importance.mode=truncate"],
+}
+
+
+def learning(options: Any) -> Cases:
+    for seed in range(options.seeds):
+        for staleness in options.staleness:
+            for correction in CORRECTIONS if staleness else ("none",):
+                case = {"staleness": staleness, "correction": correction, "steps": options.steps, "seed": seed}
+                yield case, lambda case=case: learnt(case)
+
+
+def learnt(case: Mapping[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as work:
+        keys = [
+            *("track=[]", "threads=1", "evaluate.n=200", "evaluate.samples=4", "tasks_per_step=16"),
+            f"output={work}",
+        ]
+        keys += [f"steps={case['steps']}", f"seed={case['seed']}", "name=run", "learner.updates_per_step=2"]
+        keys += ["runtime=virtual", f"runtime.staleness={case['staleness']}", *CORRECTIONS[case["correction"]]]
+        run = train(load_recipe("grpo", keys))
+        accuracy = read_summary(run)["after"]["overall"]["mean"]
+        metrics = read_run_folder(run).metrics
+        return {
+            "final": round(accuracy, 4),
+            "last_ten": round(fmean(line["correct/mean"] for line in metrics[-10:]), 4),
+            "tokens": metrics[-1]["tokens_sampled"],
+        }
+
+
+# Time ----------------------------------------------------------------------------------------------------------------
+
+SLEEPS = """
+import random, time
+
+def score(completion, id):
+    time.sleep(min(5.0, 0.25 * random.Random(completion + id).paretovariate(2)))
+    return float(any(map(str.isdigit, completion)))
+"""
+
+
+def time_(options: Any) -> Cases:
+    steps = 4 if options.quick else 20
+    cases: list[list[str]] = [["runtime=in-process"]]
+    for staleness in (1,) if options.quick else (1, 2, 4, 8):
+        more = [f"runtime.staleness={staleness}", "runtime.ratio=behaviour"]
+        cases += [["runtime=processes", f"runtime.order={order}", *more] for order in ("fixed", "ready")]
+    for keys in cases:
+        yield {"keys": keys, "steps": steps}, lambda keys=keys: waited(keys, steps)
+
+
+def waited(keys: list[str], steps: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as work:
+        (Path(work) / "own.py").write_text(SLEEPS)
+        reward = f"reward={json.dumps({'function': f'{work}/own.py:score', 'processes': 16})}"
+        run = train(load_recipe("grpo", [*brief(work, "run"), f"steps={steps}", reward, "trust_code=true", *keys]))
+        metrics = read_run_folder(run).metrics[1:]  # the first step waits for the worker to load
+        began = read_run_folder(run).metrics[0]["time"]
+        seconds = metrics[-1]["time"] - began
+        return {
+            "seconds_per_step": round(seconds / len(metrics), 2),
+            "idle": round(sum(line["seconds/generate"] for line in metrics) / seconds, 3),
+            "staleness": round(fmean(line.get("staleness/mean", 0.0) for line in metrics), 2),
+            "trained_to_drawn": metrics[-1].get("length/trained_to_drawn", 1.0),
+        }
+
+
+MEASURED = {"exact": exact, "lengths": lengths, "learning": learning, "time": time_}
+
+
+def show(result: Mapping[str, Any]) -> None:
+    rows = [[row["case"]["recipe"], row["equal"]] for row in result["exact"]]
+    table("exact", ["recipe", "same bits"], rows)
+    columns = ["trained_to_drawn", "p95", "discarded", "most", "idle"]
+    rows = [
+        [f"{row['case']['rule']}, bound {row['case']['staleness']}, generation {row['case']['generation']}"]
+        + [round(row[column], 3) for column in columns]
+        for row in result["lengths"]
+    ]
+    table("lengths", ["rule", *columns], rows)
+    of: dict[tuple[int, str], list[float]] = {}
+    for row in result["learning"]:
+        of.setdefault((row["case"]["staleness"], row["case"]["correction"]), []).append(row["final"])
+    table(
+        "learning",
+        ["staleness, correction", "final", "standard error", "seeds"],
+        [
+            [f"{k}, {how}", round(fmean(v), 3), round(stdev(v) / math.sqrt(len(v)), 3) if len(v) > 1 else "", len(v)]
+            for (k, how), v in sorted(of.items())
+        ],
+    )
+    columns = ["seconds_per_step", "idle", "staleness"]
+    rows = [[" ".join(row["case"]["keys"]), *(row[column] for column in columns)] for row in result["time"]]
+    table("time", ["keys", *columns], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Runs with workers, killed in chosen states: whether a group is lost, or trained twice, in either order.
+
+    python benchmarks/faults.py --out benchmarks/results/faults.json [--kills 200] [--seed 0]
+
+Each run trains a new small model (4 groups of 4 samples a step), and is ended once by SIGKILL in one state, at a step
+that is drawn; a run that was killed itself is resumed. In fixed order the result is compared with that of a run that
+nothing disturbed, bit for bit. In ready order each group has to be trained once, whole, by its deadline. The result is
+written after each run, and a further call goes on where the file ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from common import machine, say, table, write
+
+STEPS, GROUPS, SAMPLES, STALENESS = 5, 4, 4, 2
+STATES = {
+    "worker loads": "a worker, as it is started",
+    "worker has just been asked": "a worker, before it has sampled",
+    "worker samples or grades": "a worker, as it says what it has sampled so far",
+    "worker as weights are published": "a worker, as it is told of new weights, idle or not",
+    "run waits": "the run, before it has a step's groups",
+    "run has the groups": "the run, before the update",
+    "run learns": "the run, after the update and before the workers have the weights",
+    "run has published": "the run, after the workers have the weights",
+    "run begins a checkpoint": "the run, before a checkpoint is written",
+    "run has a checkpoint": "the run, after it",
+}
+"""State -> who is killed, and when."""
+DEFINITIONS = {
+    "kills": "processes ended by SIGKILL in this state",
+    "lost": "groups that were drawn and neither trained nor dropped by the stage's rule",
+    "twice": "groups that were trained in two steps of the final run",
+    "short": "groups with fewer samples than the recipe says",
+    "late": "groups with a token older than the bound on staleness",
+    "other_bits": "runs in fixed order whose digests are not those of the undisturbed run",
+    "missed": "runs that ended before the state came at the step drawn: no kill",
+}
+COUNTS = ("kills", "lost", "twice", "short", "late", "other_bits", "missed")
+
+
+def keys(order: str, folder: str, name: str) -> list[str]:
+    own = {"fixed": ["digests=true"], "ready": ["runtime.order=ready"]}[order]
+    return [
+        *("model=scratch", "evaluate.n=0", "track=[]", f"tasks_per_step={GROUPS}", f"rollout.samples={SAMPLES}"),
+        *(f"steps={STEPS}", "threads=1", "rollout.sampling.max_completion_tokens=6", "trees_every=1"),
+        *("checkpoint_every=1", "max_steps_without_signal=0", "runtime=processes", "runtime.workers=2"),
+        *(f"runtime.staleness={STALENESS}", "runtime.ratio=behaviour", f"output={folder}", f"name={name}", *own),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="one kill in each order")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(**json.loads(options.child))
+        return
+    wanted = 2 if options.quick else options.kills
+    rows: dict[str, dict[str, Any]] = {}
+    done = 0
+    if options.out is not None and options.out.exists():
+        before = json.loads(options.out.read_text())
+        rows, done = {f"{row['order']}: {row['state']}": row for row in before["rows"]}, before["runs"]
+    cases = [(order, state) for state in STATES for order in ("fixed", "ready")]
+    with tempfile.TemporaryDirectory() as work:
+        whole = run("fixed", work, "undisturbed") if done < wanted else None
+        for number in range(done, wanted):
+            order, state = cases[number % len(cases)]
+            at = random.Random(options.seed * 10_000 + number).randrange(STEPS - 1)
+            found = killed(order, state, at, work, f"run-{number}", whole)
+            row = rows.setdefault(f"{order}: {state}", {"order": order, "state": state, **dict.fromkeys(COUNTS, 0)})
+            for count in COUNTS:
+                row[count] += found.get(count, 0)
+            say(f"{number + 1}/{wanted} {order}, {state}, step {at}: {found}")
+            result = {"machine": machine(), "definitions": DEFINITIONS, "states": STATES, "seed": options.seed}
+            write(result | {"runs": number + 1, "rows": list(rows.values())}, options.out)
+    table("kills", ["order: state", *COUNTS], [[name, *(row[count] for count in COUNTS)] for name, row in rows.items()])
+
+
+def run(order: str, work: str, name: str, state: str | None = None, at: int = 0, *, resume: bool = False) -> Path:
+    """A run in a process of its own, to its end or until it is killed."""
+    told = json.dumps({"order": order, "work": work, "name": name, "state": state, "at": at, "resume": resume})
+    done = subprocess.run([sys.executable, __file__, "--child", told], capture_output=True, text=True)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"{order}, {state}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    folder = Path(work, name)
+    if done.returncode:
+        if state is None:
+            raise RuntimeError(f"{name} was killed by somebody else")
+        return run(order, work, name, resume=True)
+    return folder
+
+
+def killed(order: str, state: str, at: int, work: str, name: str, whole: Path | None) -> dict[str, int]:
+    """What became of the groups of a run that was killed once."""
+    from lyceum.run.digests import first_difference, read_digests
+    from lyceum.run.trees import read_trees
+    from lyceum.training.stages._ready import NUMBER
+
+    folder = run(order, work, name, state, at)
+    kills = len([*Path(work).glob(f"{name}.killed")])
+    found = {"kills": kills, "missed": 1 - kills}
+    if order == "fixed":
+        assert whole is not None
+        return found | {"other_bits": int(first_difference(*map(read_digests, (whole, folder))) is not None)}
+    numbers: list[int] = []
+    short = late = 0
+    files = sorted((folder / "trees").glob("*.parquet"))
+    for step, file in enumerate(files):
+        for group in read_trees(file).groups:
+            numbers.append(group.tree.metadata[NUMBER])
+            short += len(group.tree.trajectories) < SAMPLES
+            late += step - min(version for node in group.tree.nodes() for version in node.version) > STALENESS
+    lost = len(set(range(STEPS * GROUPS)) - {*numbers})
+    return found | {"lost": lost, "twice": len(numbers) - len({*numbers}), "short": short, "late": late}
+
+
+def child(order: str, work: str, name: str, state: str | None, at: int, resume: bool) -> None:
+    """Train, and kill who is to be killed."""
+    from lyceum.recipe.schema import load_recipe
+    from lyceum.run.folder import Run
+    from lyceum.runtime import processes
+    from lyceum.runtime.processes import Worker, Workers
+    from lyceum.training.stages._groups import SampledGroups
+    from lyceum.training.stages._ready import ReadyGroups
+    from lyceum.training.stages.online import OnlineRun
+    from lyceum.training.train import train
+
+    processes.usable_cores = lambda: max(2, os.cpu_count() or 1)
+    mark = Path(work, f"{name}.killed")
+    steps = {"taken": 0}
+
+    def kill(pid: int) -> None:
+        if not mark.exists() and steps["taken"] >= at:
+            mark.touch()
+            os.kill(pid, signal.SIGKILL)
+
+    def before(owner: type, method: str, act: Callable[..., None]) -> None:
+        original = getattr(owner, method)
+
+        def patched(self: Any, *args: Any, **how: Any) -> Any:
+            act(self)
+            return original(self, *args, **how)
+
+        setattr(owner, method, patched)
+
+    def after(owner: type, method: str, act: Callable[..., None]) -> None:
+        original = getattr(owner, method)
+
+        def patched(self: Any, *args: Any, **how: Any) -> Any:
+            result = original(self, *args, **how)
+            act(self)
+            return result
+
+        setattr(owner, method, patched)
+
+    def taken(_: Any) -> None:
+        steps["taken"] += 1
+
+    itself = os.getpid()
+    places: Mapping[str, Callable[[], Any]] = {
+        "worker loads": lambda: after(Worker, "_begin", lambda worker: kill(worker.pid)),
+        "worker has just been asked": lambda: after(Worker, "ask", lambda worker: kill(worker.pid)),
+        "worker samples or grades": lambda: before(Worker, "_tell", lambda worker: kill(worker.pid)),
+        "worker as weights are published": lambda: after(
+            Workers, "publish", lambda workers: kill(workers.workers[0].pid)
+        ),
+        "run waits": lambda: [
+            before(source, "take", lambda _: kill(itself)) for source in (SampledGroups, ReadyGroups)
+        ],
+        "run has the groups": lambda: before(OnlineRun, "flatten", lambda _: kill(itself)),
+        "run learns": lambda: before(Workers, "publish", lambda _: kill(itself) if steps["taken"] else None),
+        "run has published": lambda: after(Workers, "publish", lambda _: kill(itself) if steps["taken"] else None),
+        "run begins a checkpoint": lambda: before(Run, "checkpoint", lambda _: kill(itself)),
+        "run has a checkpoint": lambda: after(Run, "checkpoint", lambda _: kill(itself)),
+    }
+    if state is not None:
+        if state == "worker loads":
+            steps["taken"] = at  # it is started once
+        places[state]()
+    before(OnlineRun, "observe", taken)
+    train(load_recipe("grpo", keys(order, work, name)), resume=resume)
+
+
+if __name__ == "__main__":
+    main()
