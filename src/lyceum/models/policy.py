@@ -54,7 +54,7 @@ class Policy:
         causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
         self.causal = cast(transformers.PreTrainedModel, causal)
         self.by_rows = by_rows or getattr(self.causal, _BY_ROWS, None)
-        """How it runs over rows; None over token trees, where what branches share is computed once."""
+        """How it samples over rows; None over token trees, where what branches share is computed once."""
         if self.by_rows is None:
             redirect_attention(self.causal)
         else:
@@ -74,6 +74,11 @@ class Policy:
         """Run over rows, in this way; copies of the module do too."""
         self.by_rows = how
         setattr(self.causal, _BY_ROWS, how)
+
+    @property
+    def trains_over_trees(self) -> bool:
+        """Whether training computes what rows share once, however the model samples."""
+        return self.by_rows is None or self.by_rows.attention is not None
 
     @property
     def device(self) -> torch.device:

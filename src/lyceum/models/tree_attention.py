@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from jaxtyping import Float, Int
 
 from lyceum.models.rows import rows_hidden
+from lyceum.models.tree_states import branching
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
@@ -111,9 +112,10 @@ def packed_hidden(
     if body.config._attn_implementation != IMPLEMENTATION:
         rows = cast(PathsPlan, plan)  # the engine's plans, which hold keys, are made for models with this attention
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
-    output = body(
-        input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
-    )
+    with branching(plan, body, tokens.device):
+        output = body(
+            input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
+        )
     return output.last_hidden_state.squeeze(0)
 
 
