@@ -213,9 +213,7 @@ class _States:
         self.ends[_CONVOLUTION[0], state_idx] = whole[..., -kernel:]
         return whole
 
-    def update_recurrent_state(
-        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any
-    ) -> Tensor:
+    def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any) -> Tensor:
         self.ends[_RECURRENT[0], state_idx] = recurrent_states
         return recurrent_states
 
