@@ -18,7 +18,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.selective_scan import scan_from
 from lyceum.models.tree_states import SHORT, StateRuns, branch_states, recomputed, unbranch_states
-from lyceum.models.trial import logits_alone, policy_of, rows_ahead
+from lyceum.models.trial import logits_alone, policy_of
 from lyceum.utils.errors import RecipeError
 
 TOKENIZER = character_tokenizer(context=512)
