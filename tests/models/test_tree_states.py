@@ -118,7 +118,7 @@ class Running(nn.Module):
         return torch.stack(out, 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=9), st.integers(0, 99))
 def test_every_tree_gives_what_its_paths_give(branches, seed):
     rows = [some(30, seed=seed)]
@@ -167,6 +167,8 @@ def test_branching_can_be_taken_back():
     assert branch_states(model) == ["Qwen3_5GatedDeltaNet"]
     assert branch_states(model) == []
     assert [type(module).__name__ for module in model.modules()] == [kind.__name__ for kind in classes]
+    unbranch_states(model)
+    assert branch_states(model) == ["Qwen3_5GatedDeltaNet"]
     unbranch_states(model)
     assert [type(module) for module in model.modules()] == classes
 

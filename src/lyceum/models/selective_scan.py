@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
 from jaxtyping import Float
 
@@ -21,28 +21,21 @@ from lyceum.utils.lazy_imports import F, Tensor, torch
 
 _NAME = "mamba_selective_scan"
 
+_begun: ContextVar[Iterator[Tensor] | None] = ContextVar("states of the scans to come", default=None)
 
-class ScanState:
-    """The state that scans begin from, of the forward in progress."""
 
-    _begun: ClassVar[ContextVar[Tensor | None]] = ContextVar("state of a selective scan", default=None)
-
-    @classmethod
-    @contextmanager
-    def beginning(cls, state: Tensor | None) -> Iterator[None]:
-        token = cls._begun.set(state)
-        try:
-            yield
-        finally:
-            cls._begun.reset(token)
-
-    @classmethod
-    def get(cls) -> Tensor | None:
-        return cls._begun.get()
+@contextmanager
+def scanning_from(state: Tensor | None) -> Iterator[None]:
+    """A layer's scan begins from this state, (row, channel, n); one scan per head from (row, head, channel, n)."""
+    token = _begun.set(None if state is None else iter([state] if state.dim() == 3 else state.unbind(1)))
+    try:
+        yield
+    finally:
+        _begun.reset(token)
 
 
 def with_scan(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward, its scan beginning from :class:`ScanState`; the same forward where it has no such scan."""
+    """A layer's forward that begins as :func:`scanning_from` says; the same forward where it has no such scan."""
     own: Any = inspect.unwrap(forward)
     if _NAME not in own.__code__.co_names:
         return forward
@@ -50,8 +43,8 @@ def with_scan(forward: Callable[..., Any]) -> Callable[..., Any]:
     scan = within[_NAME]
 
     def from_state(*args: Any, **kwargs: Any) -> Any:
-        state = ScanState.get()
-        return scan(*args, **kwargs) if state is None else scan_from(scan, state, *args, **kwargs)
+        states = _begun.get()
+        return scan(*args, **kwargs) if states is None else scan_from(scan, next(states), *args, **kwargs)
 
     within[_NAME] = from_state
     copied = FunctionType(own.__code__, within, own.__name__, own.__defaults__, own.__closure__)

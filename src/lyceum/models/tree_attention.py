@@ -75,7 +75,8 @@ def _attention(
         )
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     packed = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
+    # Zamba's layers share one, which has no number.
+    layer = -1 if module.layer_idx is None else int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     out = lyceum_plan.attend(layer, *packed, scale=scale, window=sliding_window)
     return out.unsqueeze(0), None
 

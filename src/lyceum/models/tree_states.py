@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jaxtyping import Float, Int
 
-from lyceum.models.selective_scan import ScanState, with_scan
+from lyceum.models.selective_scan import scanning_from, with_scan
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ SHORT = 16
 layers have another, in-place path for one token that follows a state."""
 _CACHES = ("past_key_values", "cache_params")
 """Names that transformers has for a layer's cache."""
+_MARK = "lyceum_states_branch"
+"""Attribute of a transformer some of whose layers have states that branch."""
 _UPDATES = frozenset({"update_conv_state", "update_recurrent_state"})
 
 StateName = tuple[str, int]
 """Convolution or recurrent, and which of a layer's several."""
+_CONVOLUTION, _RECURRENT = "convolution", "recurrent"
 
 
 @dataclass
@@ -106,7 +109,7 @@ class StateRuns:
             for batch in batches:
                 begun = {} if batch.above is None else {name: x[batch.above] for name, x in above.items()}
                 states = _States(begun)
-                with ScanState.beginning(states.begun.get(_RECURRENT)):
+                with scanning_from(begun.get((_RECURRENT, 0))):
                     out = layer(hidden_states=packed[batch.index], **{cache: states})
                 outputs.append((out if isinstance(out, Tensor) else out[0]).flatten(0, 1)[batch.own])
                 for name, x in states.ends.items() if batch.kept else ():
@@ -161,8 +164,7 @@ def _batched(some: Sequence[int], runs: Sequence[_Run]) -> Iterator[list[int]]:
 
 def _padded(group: Sequence[_Run], place: dict[int, int], device: torch.device) -> _Batch:
     above = [run.above for run in group]
-    # Two tokens at least: see SHORT.
-    width = max(2 if above[0] is not None else 1, *(run.length for run in group), 1)
+    width = max(1 if above[0] is None else 2, max(run.length for run in group))  # two tokens at least: see SHORT
     index = torch.zeros(len(group), width, dtype=torch.long)
     own = torch.zeros(len(group), width, dtype=torch.bool)
     for row, run in enumerate(group):
@@ -176,10 +178,6 @@ def _padded(group: Sequence[_Run], place: dict[int, int], device: torch.device) 
     )
 
 
-_CONVOLUTION: StateName = ("convolution", 0)
-_RECURRENT: StateName = ("recurrent", 0)
-
-
 class _States:
     """What a layer of transformers asks a cache for: the states that its rows begin from, and those they end with.
 
@@ -191,10 +189,10 @@ class _States:
         self.ends: dict[StateName, Tensor] = {}
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        return self.begun.get((_CONVOLUTION[0], state_idx))
+        return self.begun.get((_CONVOLUTION, state_idx))
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        return self.begun.get((_RECURRENT[0], state_idx))
+        return self.begun.get((_RECURRENT, state_idx))
 
     def update_conv_state(
         self,
@@ -210,11 +208,11 @@ class _States:
         if before is None:
             before = conv_states.new_zeros(*conv_states.shape[:-1], kernel)
         whole = torch.cat([before, conv_states], dim=-1)
-        self.ends[_CONVOLUTION[0], state_idx] = whole[..., -kernel:]
+        self.ends[_CONVOLUTION, state_idx] = whole[..., -kernel:]
         return whole
 
     def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any) -> Tensor:
-        self.ends[_RECURRENT[0], state_idx] = recurrent_states
+        self.ends[_RECURRENT, state_idx] = recurrent_states
         return recurrent_states
 
     def is_recording_past(self, layer_idx: int) -> bool:
@@ -237,7 +235,7 @@ def state_runs(runs: StateRuns | None) -> Iterator[None]:
 
 def branching(plan: AttentionPlan, body: nn.Module, device: torch.device) -> AbstractContextManager[None]:
     """The context of a forward of packed tokens: states, where the model's layers have some, branch by this plan."""
-    if not states_branch(body):
+    if not getattr(body, _MARK, False):
         return nullcontext()
     of = cast("PathsPlan", plan)  # the engine's plans, which hold keys, are made for models without states
     return state_runs(StateRuns(of.paths, of.owned_from, device))
@@ -246,11 +244,6 @@ def branching(plan: AttentionPlan, body: nn.Module, device: torch.device) -> Abs
 def recomputed() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Contexts of torch's activation checkpointing: a layer that is computed again computes the same runs."""
     return nullcontext(), state_runs(_running.get())
-
-
-def states_branch(body: nn.Module) -> bool:
-    """Whether some layers' states branch."""
-    return any(getattr(module, "states_branch", False) for module in body.modules())
 
 
 def branch_states(model: transformers.PreTrainedModel) -> list[str]:
@@ -262,28 +255,33 @@ def branch_states(model: transformers.PreTrainedModel) -> list[str]:
     for module in model.modules():
         kind = type(module)
         own = inspect.unwrap(kind.forward)
-        if getattr(module, "states_branch", False) or not _UPDATES & set(own.__code__.co_names):
+        if kind in _branching.values() or not _UPDATES & set(own.__code__.co_names):
             continue
         names = [name for name in _CACHES if name in inspect.signature(own).parameters]
         if len(names) == 1:
             module.__class__ = _branching_class(kind, names[0])
             found[kind.__name__] = None
+    for module in model.modules() if found else ():
+        if isinstance(module, transformers.PreTrainedModel):
+            setattr(module, _MARK, True)
     return list(found)
 
 
 def unbranch_states(model: transformers.PreTrainedModel) -> None:
     """The inverse of :func:`branch_states`."""
+    own = {branching: kind for kind, branching in _branching.items()}
     for module in model.modules():
-        if getattr(module, "states_branch", False):
-            module.__class__ = type(module).__base__
+        module.__class__ = own.get(type(module), type(module))
+        module.__dict__.pop(_MARK, None)
 
 
-_classes: dict[type[nn.Module], type[nn.Module]] = {}
+_branching: dict[type[nn.Module], type[nn.Module]] = {}
+"""By the class of a layer, that of one whose states branch."""
 
 
 def _branching_class(kind: type[nn.Module], cache: str) -> type[nn.Module]:
     """A layer's class whose forward computes the runs of a forest where there is one."""
-    if kind not in _classes:
+    if kind not in _branching:
         from_states = with_scan(kind.forward)
 
         def forward(self: nn.Module, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -292,6 +290,5 @@ def _branching_class(kind: type[nn.Module], cache: str) -> type[nn.Module]:
                 return kind.forward(self, hidden_states, *args, **kwargs)
             return runs.forward(lambda **given: from_states(self, **given), hidden_states, cache)
 
-        body = {"forward": forward, "states_branch": True, "__module__": kind.__module__}
-        _classes[kind] = type(kind.__name__, (kind,), body)
-    return _classes[kind]
+        _branching[kind] = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return _branching[kind]
