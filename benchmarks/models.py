@@ -288,6 +288,8 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         *(f"- *{name}*: {text}" for name, text in DEFINITIONS.items()),
         "",
+        _hybrids(),
+        "",
         "| model | runs over | layers | log-probability | gradient | sampled |",
         "|---|---|---|---|---|---|",
     ]
@@ -305,6 +307,19 @@ def page(result: Mapping[str, Any]) -> str:
             if row["runs"] == runs
         ]
     return "\n".join(lines) + "\n"
+
+
+def _hybrids() -> str:
+    """What training over trees saves where states branch, in a sentence."""
+    measured = json.loads((Path(__file__).parent / "results" / "hybrids.json").read_text())
+    ratios = ", ".join(
+        f"{row['cpu_seconds_ratio']:.2f} and {row['memory_ratio']:.2f} like {name}"
+        for name, row in measured["models"].items()
+    )
+    return (
+        f"Where states branch, training {measured['samples']} samples of a prompt of {measured['prompt']} tokens takes "
+        f"of the rows' CPU time and memory: {ratios} (small models, `benchmarks/hybrids.py`)."
+    )
 
 
 def main() -> None:

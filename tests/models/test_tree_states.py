@@ -136,7 +136,7 @@ def test_every_tree_gives_what_its_paths_give(branches, seed):
 
 
 @EACH
-def test_copies_branch_and_samples_are_computed_with_states_of_their_own(what):
+def test_copies_branch_too(what):
     policy = over_trees(what)
     copied = Policy(copy.deepcopy(policy.module), TOKENIZER)
     assert copied.by_rows == policy.by_rows

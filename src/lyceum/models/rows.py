@@ -129,9 +129,12 @@ class RowCache:
 @contextmanager
 def _attending(body: Any, attention: str | None) -> Iterator[None]:
     """With this attention of transformers; None: with the one that the model has."""
+    if attention is None:
+        yield
+        return
     config = body.config.get_text_config()
     own = config._attn_implementation
-    config._attn_implementation = attention or own
+    config._attn_implementation = attention
     try:
         yield
     finally:

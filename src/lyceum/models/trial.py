@@ -95,12 +95,16 @@ def rows_ahead(settings: ModelSettings) -> ByRows | None:
         with quiet(), torch.device("meta"):
             config = read_config(settings)
             module = AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
+    except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
+        return None
+    try:
+        with quiet(), torch.device("meta"):
             redirect_attention(module)
             tokens = torch.arange(_SIZE)
             packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan)
     except NotOverTrees as why:
         return ByRows(str(why), caches=True, attention=_states_ahead(module))
-    except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
+    except Exception:
         return None
     return None
 
@@ -111,8 +115,7 @@ def _states_ahead(module: PreTrainedModel) -> str | None:
     own = cast(str, config._attn_implementation)
     if not branch_states(module):
         return None
-    take_over(module)
-    config._attn_implementation = IMPLEMENTATION
+    _attend_over_trees(module)
     plan = _branching_plan()
     tokens = torch.arange(_size_of(plan), device="meta")
     try:
@@ -161,6 +164,8 @@ def train_over_trees(policy: Policy) -> None:
     Its logits over a tree that branches in many ways, once its states begin each branch where that leaves, are compared
     with those over rows.
     """
+    if not branch_states(policy.causal):
+        return
     assert policy.by_rows is not None
     how, config = policy.by_rows, policy.causal.config.get_text_config()
     own = cast(str, config._attn_implementation)
@@ -170,10 +175,7 @@ def train_over_trees(policy: Policy) -> None:
     for path in plan.paths:
         position[path] = torch.arange(len(path)).to(position)
     expected = policy.head(policy.hidden(tokens, position, plan))
-    if not branch_states(policy.causal):
-        return
-    take_over(policy.causal)
-    config._attn_implementation = IMPLEMENTATION  # which a model without attention has not taken
+    _attend_over_trees(policy.causal)
     policy.run_by_rows(replace(how, attention=own))
     try:
         got = policy.head(policy.hidden(tokens, position, plan.to(policy.device)))
@@ -182,9 +184,16 @@ def train_over_trees(policy: Policy) -> None:
         exact = False
     if not exact:
         unbranch_states(policy.causal)
-        policy.causal.set_attn_implementation(own)
+        with quiet():
+            policy.causal.set_attn_implementation(own)
         config._attn_implementation = own
         policy.run_by_rows(how)
+
+
+def _attend_over_trees(module: PreTrainedModel) -> None:
+    with quiet():  # about a model without attention, which does not take one
+        take_over(module)
+    module.config.get_text_config()._attn_implementation = IMPLEMENTATION
 
 
 def _branching_plan() -> TreePlan:
