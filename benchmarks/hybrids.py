@@ -31,7 +31,7 @@ DEFINITIONS = {
 
 def models() -> dict[str, Callable[[], Any]]:
     """Configurations of small models by what they are like."""
-    from transformers import BambaConfig, JambaConfig, Lfm2Config, Qwen3_5TextConfig
+    from transformers import BambaConfig, Lfm2Config, Qwen3_5TextConfig
 
     small: dict[str, Any] = {
         "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
@@ -46,10 +46,6 @@ def models() -> dict[str, Callable[[], Any]]:
         "LFM2": lambda: Lfm2Config(**small, layer_types=["conv", "conv", "full_attention", "conv"]),
         "Bamba": lambda: BambaConfig(
             **small, attn_layer_indices=[3], mamba_n_heads=8, mamba_d_head=64, mamba_d_state=32, mamba_chunk_size=64
-        ),
-        "Jamba": lambda: JambaConfig(
-            **small, attn_layer_period=4, attn_layer_offset=3, expert_layer_period=5, num_experts=2, mamba_d_state=16,
-            use_mamba_kernels=False,
         ),
     }  # fmt: skip
 
