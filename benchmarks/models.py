@@ -23,8 +23,9 @@ from typing import Any
 from common import machine, say, write
 
 DEFINITIONS = {
-    "runs": "trees: shared prefixes are computed once; rows: each completion whole; refused: not loaded; not built: "
-    "the recipe of small values does not fit its configuration",
+    "runs": "trees: shared prefixes are computed once; trained over trees: in training, while each completion is "
+    "sampled whole; rows: each completion whole; refused: not loaded; not built: the recipe of small values does not "
+    "fit its configuration",
     "logprob": "largest |difference| of a token's log-probability from the row alone, nats",
     "gradient": "largest |difference| of a gradient's entry from the rows alone, relative to the largest entry",
     "sampled": "largest |difference| of a sampled token's log-probability from the row alone, nats, over prompts of "
@@ -168,7 +169,11 @@ def examined(kind: str) -> dict[str, Any]:
     except Exception as error:  # as at load, where it is one line
         return row | {"runs": "refused", "why": _line(error)}
     how = policy.by_rows
-    row |= {"runs": "trees"} if how is None else {"runs": "rows", "why": how.why, "cache": how.caches, "pads": how.pads}
+    if how is None:
+        row |= {"runs": "trees"}
+    else:
+        runs = "rows" if how.attention is None else "trained over trees"
+        row |= {"runs": runs, "why": how.why, "cache": how.caches, "pads": how.pads}
     try:
         return row | _learnt(policy, plain) | {"sampled": _sampled(policy, plain)}
     except Exception as error:
@@ -276,22 +281,25 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         "Every configuration that `AutoModelForCausalLM` of transformers "
         f"{result['machine']['transformers']} knows, at a tiny size with random weights, loaded as a run loads it: "
-        f"{count['trees']} run over token trees, {count['rows']} over rows, {count['refused']} are refused, and "
+        f"{count['trees']} run over token trees, {count['trained over trees']} are trained over them and sampled over "
+        f"rows, {count['rows']} run over rows, {count['refused']} are refused, and "
         f"{count['not built']} could not be built by the one recipe of small values. [What that means](own-model.md"
         "#which-models). This page is written by `benchmarks/models.py --page`.",
         "",
         *(f"- *{name}*: {text}" for name, text in DEFINITIONS.items()),
         "",
+        _hybrids(),
+        "",
         "| model | runs over | layers | log-probability | gradient | sampled |",
         "|---|---|---|---|---|---|",
     ]
-    order = ("trees", "rows", "refused", "not built")
+    order = ("trees", "trained over trees", "rows", "refused", "not built")
     for kind, row in sorted(rows.items(), key=lambda item: (order.index(item[1]["runs"]), item[0])):
-        if row["runs"] in ("trees", "rows"):
+        if row["runs"] in order[:3]:
             figures = [f"{row[name]:.0e}" if name in row else "raised" for name in ("logprob", "gradient", "sampled")]
-            runs = row["runs"] if row.get("cache", True) else "rows, no cache"
+            runs = row["runs"] if row.get("cache", True) else f"{row['runs']}, no cache"
             lines.append(f"| {kind} | {runs} | {', '.join(row['layers']) or 'attention'} | {' | '.join(figures)} |")
-    for runs in order[2:]:
+    for runs in order[3:]:
         lines += ["", f"## {runs.capitalize()}", ""]
         lines += [
             f"- {kind}: {row['why'].replace('|', ' ').replace('<', ' ')}"
@@ -299,6 +307,19 @@ def page(result: Mapping[str, Any]) -> str:
             if row["runs"] == runs
         ]
     return "\n".join(lines) + "\n"
+
+
+def _hybrids() -> str:
+    """What training over trees saves where states branch, in a sentence."""
+    measured = json.loads((Path(__file__).parent / "results" / "hybrids.json").read_text())
+    ratios = ", ".join(
+        f"{row['cpu_seconds_ratio']:.2f} and {row['memory_ratio']:.2f} like {name}"
+        for name, row in measured["models"].items()
+    )
+    return (
+        f"Where states branch, training {measured['samples']} samples of a prompt of {measured['prompt']} tokens takes "
+        f"of the rows' CPU time and memory: {ratios} (small models, `benchmarks/hybrids.py`)."
+    )
 
 
 def main() -> None:

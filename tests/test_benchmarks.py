@@ -30,6 +30,7 @@ STARTS = {
     "data.py --quick --threads 1": r"lyceum few: .*'peak_mib': \d",
     "engine.py --quick --models small --batches 8 --lengths uniform --rounds 1 --threads 1": r"1 of a prompt: [\d.]+ x",
     "forest.py --quick": r"hinted and grafted, 8 of 400: [\d.]+ us per token",
+    "hybrids.py --quick": r"tree takes [\d.]+ of the rows' CPU time",
     "layout.py --quick --models small --pairs 1 --threads 1": r"tree takes [\d.]+ of the rows' time",
     "models.py --quick": r"llama: trees logprob \d",
     "mechanisms.py --quick": r"grpo: [\d.]+ s",

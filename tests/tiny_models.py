@@ -5,12 +5,15 @@ import copy
 import torch
 from torch import nn
 from transformers import (
+    BambaConfig,
     BloomConfig,
     CohereConfig,
     DeepseekV3Config,
+    FalconH1Config,
     Gemma2Config,
     GptOssConfig,
     GraniteConfig,
+    JambaConfig,
     Lfm2Config,
     Llama4TextConfig,
     LlamaConfig,
@@ -122,6 +125,30 @@ UNFIT = {
     ),
 }  # fmt: skip
 """Models that trees cannot use, and rows can."""
+
+HYBRIDS = {
+    "gated delta net": UNFIT["linear attention"],
+    "convolution": UNFIT["a convolution"],
+    "mamba": UNFIT["states alone"],
+    "mamba beside attention": lambda: tiny(
+        JambaConfig(
+            **SMALL, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
+            num_experts=4, mamba_d_state=8, use_mamba_kernels=False,
+        )
+    ),
+    "mamba 2 beside attention": lambda: tiny(
+        BambaConfig(
+            **SMALL, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_chunk_size=16,
+        )
+    ),
+    "mamba 2 and attention in one layer": lambda: tiny(
+        FalconH1Config(
+            **SMALL | {"head_dim": 8}, mamba_n_heads=4, mamba_d_head=16, mamba_d_ssm=64, mamba_d_state=8,
+            mamba_chunk_size=16,
+        )
+    ),
+}  # fmt: skip
+"""Models some of whose layers have states, which branch."""
 
 
 def plain_model(name: str = "llama-gqa", *, seed: int = 0, spread: float = 0.3, **more) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,16 +15,14 @@ from lyceum.core.forest import build_forest
 from lyceum.core.types import Request, Sampling
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner._forward import micro_batches, row_outputs
-from lyceum.learner.local import LocalConfig
 from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
-from lyceum.models.rows import ByRows
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.trial import logits_alone, policy_of
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import Interrupted
 
 TOKENIZER = character_tokenizer(context=256)
 PLAIN = {what: make() for what, make in UNFIT.items()}
@@ -108,7 +107,8 @@ def test_samples_depend_on_their_seed_alone(what, how):
     elif how == "few places":
         got = drawn(EmbeddedConfig(max_sequences=3).build(policy), requests)
     else:
-        other = Policy(copy.deepcopy(policy.module), TOKENIZER, by_rows=ByRows("", caches=how != "no cache"))
+        by_rows = replace(policy.by_rows, caches=how != "no cache", pads=False)
+        other = Policy(copy.deepcopy(policy.module), TOKENIZER, by_rows=by_rows)
         got = drawn(EmbeddedConfig().build(other), requests)
     assert got == expected
 
@@ -121,11 +121,6 @@ def test_the_tokens_of_each_row_count_towards_a_micro_batch():
     # 8 + 8 + 15, 16 + 14, 9 + 7: each row whole.
     whole = micro_batches(forest, rows, 32, shared=False)
     assert [part.tolist() for part in whole] == [[0, 1, 2], [3, 4], [5, 6]]
-
-
-def test_the_layout_of_trees_is_refused():
-    with pytest.raises(RecipeError, match=r"learner.layout: got 'tree', but .*Lfm2.* allowed: auto, rows"):
-        LocalConfig(layout="tree").build(over_rows("a convolution"), total_steps=1, needs=frozenset())
 
 
 GRPO = {
@@ -192,12 +187,14 @@ def weights(run):
 
 @RUNS
 def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
-    whole = ran(tmp_path, what, GRPO, "whole")
+    layout = "tree" if over_rows(what).trains_over_trees else "rows"  # by itself it is the cheaper one
+    stage = GRPO | {"learner": GRPO["learner"] | {"layout": layout}}
+    whole = ran(tmp_path, what, stage, "whole")
     assert mismatch(whole) < 3e-5
     assert any(step["grad_norm"] > 0 for step in metrics(whole))
     with pytest.raises(Interrupted):
-        ran(tmp_path, what, GRPO, "stopped", interrupted=iter([False, True]).__next__)
-    resumed = ran(tmp_path, what, GRPO, "stopped", resume=True)
+        ran(tmp_path, what, stage, "stopped", interrupted=iter([False, True]).__next__)
+    resumed = ran(tmp_path, what, stage, "stopped", resume=True)
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     after = weights(whole)
     assert all(torch.equal(value, weights(resumed)[name]) for name, value in after.items())

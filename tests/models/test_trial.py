@@ -45,6 +45,8 @@ REASONS = {
     "states alone": "MambaForCausalLM",
 }
 
+STATES = {"a convolution", "linear attention", "states alone"}
+
 
 @pytest.mark.parametrize("what", UNFIT)
 def test_an_architecture_that_trees_cannot_use_runs_over_rows_and_a_line_says_so(what, caplog):
@@ -55,8 +57,12 @@ def test_an_architecture_that_trees_cannot_use_runs_over_rows_and_a_line_says_so
     assert policy.by_rows.caches
     # Mamba's convolution has a bias, which runs from the padding into the first token.
     assert policy.by_rows.pads == (what != "states alone")
-    assert model.config._attn_implementation == own  # transformers' own again
-    assert re.search(rf"runs over rows, .*{REASONS[what]}.* computes a prompt once for each", caplog.text)
+    if what in STATES:
+        assert policy.by_rows.attention == own
+        assert re.search(rf"samples over rows, .*{REASONS[what]}.* Training is over trees: its states", caplog.text)
+    else:
+        assert model.config._attn_implementation == own  # transformers' own again
+        assert re.search(rf"runs over rows, .*{REASONS[what]}.* computes a prompt once for each", caplog.text)
     assert Policy(copy.deepcopy(model), policy.tokenizer).by_rows == policy.by_rows  # references, roles, averages
 
 
@@ -73,6 +79,7 @@ def test_the_configuration_alone_shows_it_where_nothing_is_loaded(what, tmp_path
     how = rows_ahead(ModelSettings(path=str(tmp_path)))
     assert how is not None
     assert re.search(REASONS[what], how.why)
+    assert (how.attention is not None) == (what in STATES)
 
 
 def test_windows_that_stand_in_masks_alone_are_kept_where_the_configuration_says_whose():

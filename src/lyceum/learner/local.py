@@ -40,6 +40,7 @@ from lyceum.models.frozen import (
 )
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
+from lyceum.models.tree_states import recomputed
 from lyceum.models.weights import largest_weight
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -168,7 +169,7 @@ class LocalLearner:
         average: AverageSettings | None = None,
         reference: ReferenceSettings | None = None,
     ) -> None:
-        if policy.by_rows is not None and config.layout == "tree":
+        if policy.by_rows is not None and not policy.trains_over_trees and config.layout == "tree":
             raise RecipeError(
                 f"learner.layout: got 'tree', but the model runs over rows, since {policy.by_rows.why}; allowed: auto, "
                 "rows"
@@ -210,7 +211,9 @@ class LocalLearner:
         if config.gradient_checkpointing:
             # Its name before transformers 5.23, which warns about it.
             old: Any = policy.causal.gradient_checkpointing_enable
-            getattr(policy.causal, "activation_checkpointing_enable", old)({"use_reentrant": False})
+            getattr(policy.causal, "activation_checkpointing_enable", old)(
+                {"use_reentrant": False, "context_fn": recomputed}
+            )
             policy.causal.enable_input_require_grads()
 
     def _make_value_head(self) -> nn.Linear:
@@ -598,7 +601,7 @@ class LocalLearner:
     @property
     def _shares(self) -> bool:
         """Whether what rows share is computed once."""
-        return self.policy.by_rows is None
+        return self.policy.trains_over_trees
 
     def _layout(self, part: Forest) -> Layout:
         if not self._shares:

@@ -63,7 +63,7 @@ class Policy:
         causal = module.get_base_model() if isinstance(module, peft.PeftModel) else module
         self.causal = cast(transformers.PreTrainedModel, causal)
         self.by_rows = by_rows or getattr(self.causal, _BY_ROWS, None)
-        """How it runs over rows; None over token trees, where what branches share is computed once."""
+        """How it samples over rows; None over token trees, where what branches share is computed once."""
         if self.by_rows is None:
             redirect_attention(self.causal)
         else:
@@ -90,6 +90,11 @@ class Policy:
         """Keep what the model caches, in this form; copies of the module do too."""
         self.model_cache = cache
         setattr(self.causal, _MODEL_CACHE, cache)
+
+    @property
+    def trains_over_trees(self) -> bool:
+        """Whether training computes what rows share once, however the model samples."""
+        return self.by_rows is None or self.by_rows.attention is not None
 
     @property
     def device(self) -> torch.device:

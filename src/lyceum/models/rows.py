@@ -6,7 +6,8 @@ Each row is forwarded whole, so nothing is assumed of the layers but that no tok
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +27,14 @@ class ByRows:
         why: why it does not.
         caches: whether its cache gives what the whole row would; else each new token computes its row again.
         pads: whether prompts of several lengths can be in one cache, padded on the left.
+        attention: transformers' attention that it samples with, where it is trained over token trees all the same;
+            None where it is trained over rows too.
     """
 
     why: str
     caches: bool = False
     pads: bool = False
+    attention: str | None = None
 
 
 def rows_hidden(
@@ -74,7 +78,7 @@ class RowCache:
     """
 
     def __init__(self, body: nn.Module, rows: Sequence[Sequence[int]], how: ByRows, device: torch.device) -> None:
-        self.body, self.caches = body, how.caches
+        self.body, self.caches, self._attention = body, how.caches, how.attention
         longest = max(map(len, rows))
         padding = [longest - len(row) for row in rows]
         if any(padding) and not how.pads:
@@ -101,7 +105,8 @@ class RowCache:
         return self._forward(token[:, None] if self.caches else self.tokens)[:, -1]
 
     def _forward(self, tokens: Int[Tensor, "R l"]) -> Float[Tensor, "R l width"]:
-        out = self.body(input_ids=tokens, use_cache=self.caches, **self._cache, **self._placed(tokens.shape[1]))
+        with _attending(self.body, self._attention):
+            out = self.body(input_ids=tokens, use_cache=self.caches, **self._cache, **self._placed(tokens.shape[1]))
         if self.caches:
             # Models without attention call theirs by another name.
             names = ("past_key_values", "cache_params")
@@ -119,3 +124,18 @@ class RowCache:
         if "position_ids" in inspect.signature(self.body.forward).parameters:
             placed["position_ids"] = at[:, -new:].clamp(min=0)
         return placed
+
+
+@contextmanager
+def _attending(body: Any, attention: str | None) -> Iterator[None]:
+    """With this attention of transformers; None: with the one that the model has."""
+    if attention is None:
+        yield
+        return
+    config = body.config.get_text_config()
+    own = config._attn_implementation
+    config._attn_implementation = attention
+    try:
+        yield
+    finally:
+        config._attn_implementation = own

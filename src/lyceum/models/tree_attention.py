@@ -18,6 +18,7 @@ from typing import Any, Protocol, Required, Self, TypedDict, Unpack, cast
 from jaxtyping import Float, Int
 
 from lyceum.models.rows import rows_hidden
+from lyceum.models.tree_states import branching
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
@@ -102,7 +103,8 @@ def _attention(
     if s_aux is not None:
         how["sinks"] = s_aux
     packed = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
+    # Zamba's layers share one, which has no number.
+    layer = -1 if module.layer_idx is None else int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     out = plan.attend(layer, *packed, **how)
     return out.unsqueeze(0), None
 
@@ -170,7 +172,7 @@ def packed_hidden(
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
     if getattr(config, "attn_temperature_tuning", None):  # by positions that the layer counts itself
         seen.setdefault("past_key_values", PackedCache(position))
-    with _under(plan):
+    with _under(plan), branching(plan, body, tokens.device):
         output = body(
             input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
         )

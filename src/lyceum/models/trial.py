@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from lyceum.models.load import SCRATCH, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
-from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden
+from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden, take_over
+from lyceum.models.tree_states import SHORT, branch_states, unbranch_states
 from lyceum.utils.library_messages import quiet
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
         causal.set_attn_implementation(own)
         policy = Policy(module, tokenizer, by_rows=ByRows(str(why)))
         check_rows(policy, alone)
+        train_over_trees(policy)
         assert policy.by_rows is not None
         log.warning("%s", over_rows(policy.by_rows))
     return policy
@@ -73,6 +76,11 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
 def over_rows(how: ByRows) -> str:
     """What it costs that a model runs over rows, for a line of the terminal."""
     slow = "" if how.caches else " Its cache is not exact, so that sampling computes the whole row for each token."
+    if how.attention is not None:
+        return (
+            f"model: samples over rows, not over token trees: {how.why}. What continues a completion (turns, searches) "
+            f"computes it again. Training is over trees: its states branch, and a prompt is computed once.{slow}"
+        )
     return (
         f"model: runs over rows, not over token trees: {how.why}. Training computes a prompt once for each of its "
         f"completions, and what continues a completion (turns, searches) computes it again.{slow}"
@@ -89,14 +97,34 @@ def rows_ahead(settings: ModelSettings) -> ByRows | None:
         with quiet(), torch.device("meta"):
             config = read_config(settings)
             module = AutoModelForCausalLM.from_config(config, trust_remote_code=settings.trust_remote_code)
+    except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
+        return None
+    try:
+        with quiet(), torch.device("meta"):
             redirect_attention(module)
             tokens = torch.arange(_SIZE)
             packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan)
     except NotOverTrees as why:
-        return ByRows(str(why), caches=True)
-    except Exception:  # what has no shapes without values; the model itself is tried when it is loaded
+        return ByRows(str(why), caches=True, attention=_states_ahead(module))
+    except Exception:
         return None
     return None
+
+
+def _states_ahead(module: PreTrainedModel) -> str | None:
+    """:attr:`ByRows.attention` of a model without weights, as far as shapes show it."""
+    config = module.config.get_text_config()
+    own = cast(str, config._attn_implementation)
+    if not branch_states(module):
+        return None
+    _attend_over_trees(module)
+    plan = _branching_plan()
+    tokens = torch.arange(_size_of(plan), device="meta")
+    try:
+        packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan.to(tokens.device))
+    except Exception:
+        return None
+    return own
 
 
 @torch.no_grad()
@@ -129,6 +157,64 @@ def check_rows(policy: Policy, alone: Logits) -> None:
     if _feeds(policy, cached, (TRUNK, TRUNK), alone, limit) and _feeds(policy, cached, (0, 0), alone, limit):
         pads = _feeds(policy, padded, (TRUNK, 2), alone, limit)
         policy.run_by_rows(padded if pads else cached)
+
+
+@torch.no_grad()
+def train_over_trees(policy: Policy) -> None:
+    """Let a model over rows be trained over token trees, where it is its states alone that branches cannot share.
+
+    Its logits over a tree that branches in many ways, once its states begin each branch where that leaves, are compared
+    with those over rows.
+    """
+    if not branch_states(policy.causal):
+        return
+    assert policy.by_rows is not None
+    how, config = policy.by_rows, policy.causal.config.get_text_config()
+    own = cast(str, config._attn_implementation)
+    plan = _branching_plan()
+    tokens = _spread(policy.causal, _size_of(plan)).to(policy.device)
+    position = torch.zeros_like(tokens)
+    for path in plan.paths:
+        position[path] = torch.arange(len(path)).to(position)
+    expected = policy.head(policy.hidden(tokens, position, plan))
+    _attend_over_trees(policy.causal)
+    policy.run_by_rows(replace(how, attention=own))
+    try:
+        got = policy.head(policy.hidden(tokens, position, plan.to(policy.device)))
+        exact = _apart(got, expected) <= CACHE_TOLERANCE[policy.causal.dtype]
+    except _UNFIT:
+        exact = False
+    if not exact:
+        unbranch_states(policy.causal)
+        with quiet():
+            policy.causal.set_attn_implementation(own)
+        config._attn_implementation = own
+        policy.run_by_rows(how)
+
+
+def _attend_over_trees(module: PreTrainedModel) -> None:
+    with quiet():  # about a model without attention, which does not take one
+        take_over(module)
+    module.config.get_text_config()._attn_implementation = IMPLEMENTATION
+
+
+def _branching_plan() -> TreePlan:
+    """Of a tree with runs both longer and shorter than those whose states are kept, and of another root."""
+    ends = itertools.count()
+
+    def some(count: int) -> list[int]:
+        return list(itertools.islice(ends, count))
+
+    trunk, middle, few = some(SHORT + 4), some(SHORT), some(3)
+    paths = [trunk + middle + few + some(5), trunk + middle + few + some(1), trunk + some(9), trunk + middle + some(20)]
+    root = some(2)
+    paths += [root + some(3), root + some(1)]
+    shared = (0, len(trunk + middle + few), len(trunk), len(trunk + middle), 0, len(root))
+    return TreePlan([torch.tensor(path) for path in paths], shared)
+
+
+def _size_of(plan: TreePlan) -> int:
+    return 1 + max(int(path.max()) for path in plan.paths)
 
 
 def _feeds(policy: Policy, how: ByRows, given: tuple[int, int], alone: Logits, limit: float) -> bool:
@@ -294,6 +380,11 @@ _PATHS = torch.tensor([[*range(TRUNK + BRANCH)], [*range(TRUNK), *range(TRUNK + 
 
 
 def _tokens(module: PreTrainedModel) -> Int[Tensor, " T"]:
-    """Tokens of the packed tree: the trunk, one branch, the other. Spread over the vocabulary, all different."""
+    """Tokens of the packed tree: the trunk, one branch, the other."""
+    return _spread(module, _SIZE)
+
+
+def _spread(module: PreTrainedModel, size: int) -> Int[Tensor, " T"]:
+    """Tokens spread over the vocabulary, all different where it is large enough."""
     vocabulary = cast(nn.Linear, module.get_output_embeddings()).weight.shape[0]
-    return (torch.arange(_SIZE) + 1) * (vocabulary - 1) // (_SIZE + 1)
+    return (torch.arange(size) + 1) * (vocabulary - 1) // (size + 1)

@@ -36,7 +36,7 @@ async def log_probabilities(subject: Subject) -> list[CheckResult]:
     of_engine = LogprobDifference.of(model_logprobs(plain_draws), of_plain)
     engine_cure = f"the engine computes another distribution than the model: {OFF_POLICY}"
     layouts = dict(subject.request.learner.layouts())
-    if subject.policy.by_rows is not None:
+    if not subject.policy.trains_over_trees:
         del layouts["tree"]
     for number, (layout, settings) in enumerate(layouts.items()):
         learner = subject.learner(settings)
