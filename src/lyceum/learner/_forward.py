@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
 from lyceum.models.frozen import FrozenModel
+from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.policy import Beside, Policy, token_outputs
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
@@ -100,6 +101,8 @@ def row_outputs(
     place, token, before, index = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
 
     def hidden_before(policy: Policy) -> Tensor:
+        if policy.shown is not None:
+            return _shown_hidden(policy, forest, index)
         hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
         return hidden[before.to(hidden.device)]
 
@@ -235,6 +238,23 @@ def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:
     if policy.sight is not None and (shift := policy.sight.rows_shift(tokens)) is not None:
         seen["shift"] = shift.flatten().to(policy.device)
     return policy.hidden(tokens.flatten().to(policy.device), position, RowsPlan(count, length), **seen)
+
+
+def _shown_hidden(policy: Policy, forest: Forest, index: Int[Tensor, " k"]) -> Float[Tensor, "k width"]:
+    """Hidden state before each of these tokens, of a policy that is shown others before the completions.
+
+    A token keeps its distance from its row's end: what is shown differs before it alone.
+    """
+    assert policy.shown is not None
+    rows, in_row = forest.rows(), forest.first_row[index]
+    trie, start, lengths = PackedPaths(), dict[int, Tensor](), dict[int, int]()
+    for row in in_row.unique().tolist():
+        length = int(forest.row_length[row])
+        trie.add(policy.shown(forest.token[rows.index[row, :length]].tolist()))
+        start[row], lengths[row] = torch.tensor(trie.rows[-1]), length
+    places = zip(in_row.tolist(), forest.position[index].tolist(), strict=True)
+    before = torch.stack([start[row][at - lengths[row] - 1] for row, at in places])
+    return trie.hidden(policy.backbone, policy.device)[before.to(policy.device)]
 
 
 def choose_layout(forest: Forest) -> Layout:

@@ -10,15 +10,27 @@ It belongs to a tokenizer (``pictures_of``): whoever renders messages has that.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from lyceum.core.pictures import MOST_PLACES, Picture, is_picture, picture_of, picture_parts, picture_token
+from lyceum.core.pictures import (
+    FULL,
+    MOST_PLACES,
+    Picture,
+    at_rate,
+    id_and_place,
+    is_picture,
+    picture_of,
+    picture_parts,
+    picture_token,
+    rate_of,
+)
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
 from lyceum.models.see import Pixels, read_picture
@@ -34,6 +46,8 @@ SOURCES_BYTES = 1 << 28
 """Of the texts that say where pictures are, beyond which those not used for longest are forgotten."""
 MOST_PICTURES = 256
 """Pictures in one prompt."""
+SHARE = 4
+"""How many times fewer placeholders a compressed picture takes."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,8 @@ class PictureTokens:
         self._bytes = 0
         self._ids: dict[str, int] = {}
         self._seen: OrderedDict[int, Seen] = OrderedDict()
+        self.rate: Callable[[int], int] | None = None
+        """At which rate a prompt shows a picture, of its id; None: all at the full one."""
 
     @classmethod
     def of(cls, config: Any, folder: str, tokenizer: Any, **extra: Any) -> PictureTokens:
@@ -121,7 +137,30 @@ class PictureTokens:
         sources = list(picture_parts(messages))
         if len(sources) > MOST_PICTURES:
             raise RecipeError(f"a prompt has {len(sources)} pictures; allowed: at most {MOST_PICTURES}")
-        return [self._remembered(source) for source in sources]
+        pictures = [self._remembered(source) for source in sources]
+        if self.rate is None:
+            return pictures
+        return [self.seen(at_rate(picture.id, self.rate(picture.id))).picture for picture in pictures]
+
+    @contextmanager
+    def rated(self, rate: Callable[[int], int]) -> Iterator[None]:
+        """Inside, prompts show pictures at these rates."""
+        before, self.rate = self.rate, rate
+        try:
+            yield
+        finally:
+            self.rate = before
+
+    def all_at(self, tokens: Sequence[int], rate: int) -> list[int]:
+        """The same path with its pictures, which are whole, at this rate."""
+        out: list[int] = []
+        for token in tokens:
+            if not is_picture(token):
+                out.append(token)
+            elif not id_and_place(token)[1]:
+                id = at_rate(id_and_place(token)[0], rate)
+                out += [picture_token(id, place) for place in range(self.seen(id).places)]
+        return out
 
     def _remembered(self, source: str) -> Picture:
         known = self._ids.get(source)
@@ -143,8 +182,10 @@ class PictureTokens:
         return picture
 
     def seen(self, id: int) -> Seen:
-        """A picture that some prompt has shown, as the model takes it."""
-        if id not in self._seen:
+        """A picture that some prompt has shown, at whatever rate, as the model takes it."""
+        if id not in self._seen and rate_of(id) != FULL:
+            self._keep(_compressed(self.seen(at_rate(id, FULL)), id, self.placeholder))
+        elif id not in self._seen:
             source = self._sources.get(id)
             if source is None:
                 raise RuntimeError(f"picture {id:x} is among a path's tokens, and no prompt has shown it here")
@@ -219,6 +260,13 @@ class PictureTokens:
     def plain(self, tokens: Sequence[int]) -> list[int]:
         """Tokens with the model's own placeholder in the place of named ones."""
         return [self.placeholder_id if is_picture(token) else token for token in tokens]
+
+
+def _compressed(seen: Seen, id: int, placeholder: str) -> Seen:
+    """A picture with a quarter of the placeholders."""
+    runs = re.compile(f"(?:{re.escape(placeholder)})+")
+    text = runs.sub(lambda run: placeholder * (run[0].count(placeholder) // SHARE), seen.text)
+    return replace(seen, picture=seen.picture._replace(id=id), text=text, places=text.count(placeholder))
 
 
 _OWN = "Bare"
