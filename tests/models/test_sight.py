@@ -185,7 +185,22 @@ def test_image_tokens_that_see_those_behind_them_are_refused(made, monkeypatch):
         trial.check(policy)
 
 
-@pytest.mark.parametrize("name", ["internvl", "qwen3-vl", "smolvlm"])
+def test_of_gemmas_tokens_those_of_a_picture_see_each_other_and_others_what_is_before_them(made):
+    _, policy = made("gemma3")
+    prompt = prompt_of(policy, "a b", noise(1))
+    [id] = {id_and_place(token)[0] for token in prompt if is_picture(token)}
+    assert policy.sight.two_way
+    assert policy.sight._ahead(id).tolist() == [3, 2, 1, 0]
+    # Tiles with text between them are apart: of four places each, the last sees nothing ahead.
+    _, tiled = made("idefics3")
+    tokens = prompt_of(tiled, "a", noise(1))
+    [id] = {id_and_place(token)[0] for token in tokens if is_picture(token)}
+    tiles = tiled.sight.pictures.runs(id)
+    assert len(tiles) > 1
+    assert tiled.sight._ahead(id).tolist() == [3, 2, 1, 0] * len(tiles)
+
+
+@pytest.mark.parametrize("name", ["internvl", "qwen3-vl", "smolvlm", "gemma3"])
 def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
     model, tokenizer = tiny(name)
     save_module(model, tokenizer, tmp_path / "model")

@@ -28,6 +28,7 @@ class RowsPlan:
 
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
+        self.ahead: Tensor | None = None
 
     @property
     def paths(self) -> Sequence[Tensor]:
@@ -37,15 +38,21 @@ class RowsPlan:
     def owned_from(self) -> Sequence[int]:
         return [0] * self.rows
 
+    def two_way(self, ahead: Int[Tensor, " T"]) -> None:
+        """As in :class:`~lyceum.models.tree_attention.TreePlan`."""
+        self.ahead = ahead.view(self.rows, 1, self.length, 1)
+
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
         q, k, v = (x.view(self.rows, self.length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
         mask = None
-        if window is not None and window < self.length:
+        if self.ahead is not None or (window is not None and window < self.length):
             at = torch.arange(self.length, device=q.device)
             distance = at[:, None] - at
-            mask = (distance >= 0) & (distance < window)
+            mask = distance >= (0 if self.ahead is None else -self.ahead)
+            if window is not None:
+                mask &= distance < window
         grouped = q.shape[1] != k.shape[1]
         o = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped

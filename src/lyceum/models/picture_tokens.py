@@ -77,7 +77,9 @@ class PictureTokens:
         self.processor = processor
         self.placeholder = str(processor.image_token)
         tokenizer = processor.tokenizer
-        self.placeholder_id = int(tokenizer.convert_tokens_to_ids(self.placeholder))
+        self.place = str(tokenizer.image_token if hasattr(processor, "boi_token") else self.placeholder)
+        """What stands for each place of a picture; Gemma's templates write another token, one for a picture."""
+        self.placeholder_id = int(tokenizer.convert_tokens_to_ids(self.place))
         self._sources: OrderedDict[int, str] = OrderedDict()
         self._bytes = 0
         self._ids: dict[str, int] = {}
@@ -106,7 +108,7 @@ class PictureTokens:
             named = getattr(config, "image_token_index", None)
         if tokens.placeholder_id != named:
             raise RecipeError(
-                f"model.path: the placeholder of pictures, {quoted(tokens.placeholder)}, is token "
+                f"model.path: the placeholder of pictures, {quoted(tokens.place)}, is token "
                 f"{tokens.placeholder_id} of the tokenizer, and {named} in config.json; allowed: the same"
             )
         return tokens
@@ -184,7 +186,7 @@ class PictureTokens:
     def seen(self, id: int) -> Seen:
         """A picture that some prompt has shown, at whatever rate, as the model takes it."""
         if id not in self._seen and rate_of(id) != FULL:
-            self._keep(_compressed(self.seen(at_rate(id, FULL)), id, self.placeholder))
+            self._keep(_compressed(self.seen(at_rate(id, FULL)), id, self.place))
         elif id not in self._seen:
             source = self._sources.get(id)
             if source is None:
@@ -196,6 +198,10 @@ class PictureTokens:
             self._keep(self._processed(picture, pixels))
         self._seen.move_to_end(id)
         return self._seen[id]
+
+    def runs(self, id: int) -> list[int]:
+        """How many places a picture has in each run of them: one, or one for each of its tiles."""
+        return [run.count(self.place) for run in _runs(self.place).findall(self.seen(id).text)]
 
     def _keep(self, seen: Seen) -> None:
         self._seen[seen.picture.id] = seen
@@ -214,7 +220,7 @@ class PictureTokens:
             size = f"{picture.width} x {picture.height}"
             raise RecipeError(f"picture: the model's image processor refuses {size} pixels: {error}") from error
         text = str(texts[0])
-        places = text.count(self.placeholder)
+        places = text.count(self.place)
         if not 0 < places <= MOST_PLACES:
             raise RecipeError(f"picture: it becomes {places} placeholders; allowed: 1 to {MOST_PLACES}")
         inputs = {name: torch.as_tensor(value) for name, value in found.items() if _is_array(value)}
@@ -244,7 +250,7 @@ class PictureTokens:
         if next(names, None) is not None or self.placeholder_id in out:
             raise RecipeError(
                 "model.chat_template: the tokenizer does not keep each placeholder of a picture one token; allowed: a "
-                f"tokenizer in which {self.placeholder} is a special token"
+                f"tokenizer in which {self.place} is a special token"
             )
         return out
 
@@ -262,10 +268,13 @@ class PictureTokens:
         return [self.placeholder_id if is_picture(token) else token for token in tokens]
 
 
+def _runs(placeholder: str) -> re.Pattern[str]:
+    return re.compile(f"(?:{re.escape(placeholder)})+")
+
+
 def _compressed(seen: Seen, id: int, placeholder: str) -> Seen:
     """A picture with a quarter of the placeholders."""
-    runs = re.compile(f"(?:{re.escape(placeholder)})+")
-    text = runs.sub(lambda run: placeholder * (run[0].count(placeholder) // SHARE), seen.text)
+    text = _runs(placeholder).sub(lambda run: placeholder * (run[0].count(placeholder) // SHARE), seen.text)
     return replace(seen, picture=seen.picture._replace(id=id), text=text, places=text.count(placeholder))
 
 

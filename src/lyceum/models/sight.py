@@ -84,6 +84,11 @@ def give_rate(policy: Any, rate: RateName) -> None:
     }[rate]
 
 
+def two_way(inner: Any) -> bool:
+    """Whether a model is told which tokens are a picture's, since these see each other whatever their order."""
+    return "token_type_ids" in inspect.signature(inner.forward).parameters
+
+
 def parts_of(causal: Any) -> dict[str, list[nn.Parameter]] | None:
     """The weights of a model that sees: its vision tower's, the projector's, the text model's; None for any other.
 
@@ -121,6 +126,8 @@ class Sight:
         self.embed = cast(nn.Module, causal.get_input_embeddings())
         self.rope = hasattr(self.inner, "get_rope_index")
         """Whether positions have three rows."""
+        self.two_way = two_way(self.inner)
+        """Whether a picture's tokens see those behind them."""
         self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
         self._grids: dict[tuple[int, ...], Grid] = {}
         self.encoded = self.trained = 0
@@ -174,6 +181,11 @@ class Sight:
             if levels := list(zip(*(each.levels for each in found), strict=True)):
                 how["visual_pos_masks"] = seen.unsqueeze(0)
                 how["deepstack_visual_embeds"] = [torch.cat(level)[row] for level in levels]
+            if self.two_way:
+                of_places = torch.cat([self._ahead(id) for id in distinct.tolist()]).to(row.device)
+                ahead = torch.zeros_like(tokens)
+                ahead[seen] = of_places[row]
+                how["lyceum_plan"].two_way(ahead)
             if self.rope:
                 grids = [self.grid(self.pictures.seen(id)).position for id in distinct.tolist()]
                 own = torch.cat(grids, 1).to(position.device)[:, row]
@@ -222,6 +234,10 @@ class Sight:
             found |= {"pictures/compressed": float(compressed), "pictures/full": float(len(distinct) - compressed)}
         self.trained = 0
         return found
+
+    def _ahead(self, id: int) -> Int[Tensor, " n"]:
+        """How many of a picture's tokens follow each in the same run of them."""
+        return torch.cat([torch.arange(length - 1, -1, -1) for length in self.pictures.runs(id)])
 
     # Rates ---------------------------------------------------------------------------------------------------------
 

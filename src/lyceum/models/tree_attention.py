@@ -125,17 +125,21 @@ class _Chains:
     key: Int[Tensor, "C Lk"]
     query_position: Int[Tensor, "C Lq"]
     square: bool
+    ahead: Int[Tensor, "C Lq"] | None = None
+    """How many tokens after each query it sees; None: none."""
     masks: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def mask(self, window: int | None, repeat: int, dtype: torch.dtype) -> Tensor | None:
         """Additive causal mask (C, 1, repeat * Lq, Lk); None where plain causal attention suffices."""
-        if self.square and window is None and repeat == 1:
+        if self.square and window is None and repeat == 1 and self.ahead is None:
             return None
         wanted = (window, repeat, dtype)
         if wanted not in self.masks:
             at = torch.arange(self.key.shape[1], device=self.key.device)
             distance = self.query_position[:, :, None] - at
-            visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            visible = distance >= (0 if self.ahead is None else -self.ahead[:, :, None])
+            if window is not None:
+                visible &= distance < window
             additive = torch.zeros(visible.shape, dtype=dtype, device=self.key.device)
             additive.masked_fill_(~visible, float("-inf"))
             self.masks[wanted] = additive.repeat(1, repeat, 1).unsqueeze(1)
@@ -171,6 +175,12 @@ class TreePlan:
             chains.query, chains.key = chains.query.to(device), chains.key.to(device)
             chains.query_position = chains.query_position.to(device)
         return self
+
+    def two_way(self, ahead: Int[Tensor, " T"]) -> None:
+        """Let each token see so many of those after it on its path, too; 0 of text."""
+        for chains in self.buckets:
+            chains.ahead = ahead[chains.query]
+            chains.masks.clear()
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scale: float, window: int | None
