@@ -216,6 +216,13 @@ def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
         torch.testing.assert_close(policy.forest_hidden(forest), expected)
 
 
+def test_a_gemma_3_without_its_image_processor_reads_text_alone(tmp_path):
+    save_module(*tiny("gemma3"), tmp_path / "model")
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (tmp_path / "model" / name).unlink()
+    assert load_policy(ModelSettings(path=str(tmp_path / "model"))).sight is None
+
+
 def test_a_conversation_goes_on_with_another_picture(made):
     _, policy = made("qwen2.5-vl")
     first = policy.renderer.render(asked("a", noise(1)))

@@ -333,7 +333,10 @@ def _check_kind(settings: ModelSettings) -> Any | None:
         config = transformers.AutoConfig.from_pretrained(folder, **extra)
     known: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if type(config) in known:
-        return None
+        # transformers lists Gemma 3's one class under both; without a processor it is a model of text.
+        files = Path(folder) / "preprocessor_config.json", Path(folder) / "processor_config.json"
+        may_see = not Path(folder).is_dir() or any(file.is_file() for file in files)
+        return config if config.model_type == "gemma3" and may_see else None
     if _takes_pictures(config):
         return config
     kind = next(iter(config.architectures or ()), type(config).__name__)
