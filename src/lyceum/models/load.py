@@ -593,6 +593,8 @@ def _with_rates(module: transformers.PreTrainedModel, settings: ModelSettings) -
     """
     folder = local_path(settings.path)
     saved = (folder / FILE).is_file()
+    if saved and settings.lora is not None:
+        raise RecipeError(f"model.lora: got adapters, but {settings.path} has {FILE}; allowed: none, or without it")
     if saved or settings.rate is not None:
         if text_model_of(module) is None:
             raise RecipeError(

@@ -83,6 +83,8 @@ class VisualConsistencyRun(SupervisedRun):
         sight = session.policy.sight
         if sight is None or sight.rates is None:
             raise RecipeError("model.rate: got none, but stage 'vico' trains two rates; allowed: routed")
+        if not all(weight.requires_grad for weight in sight.rates.router.parameters()):
+            raise RecipeError("model.freeze: got 'projector', which stage 'vico' trains; allowed: vision, language")
         super().__init__(settings, session)
         assert isinstance(self.learner, LocalLearner)
         self.frozen, self.budget = self.learner.frozen, self.learner.config.micro_batch_tokens
