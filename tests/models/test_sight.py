@@ -15,7 +15,8 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Request, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.learner._forward import row_outputs
-from lyceum.models.load import ModelSettings, load_policy, save_module, save_policy
+from lyceum.models import picture_tokens
+from lyceum.models.load import ModelSettings, load_policy, load_tokenizer, save_module, save_policy
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.picture_trial import PictureTrial, model_inputs
 from lyceum.models.policy import Policy
@@ -218,9 +219,11 @@ def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
 
 def test_a_gemma_3_without_its_image_processor_reads_text_alone(tmp_path):
     save_module(*tiny("gemma3"), tmp_path / "model")
+    settings = ModelSettings(path=str(tmp_path / "model"))
+    assert picture_tokens.pictures_of(load_tokenizer(settings)) is not None
     for name in ("preprocessor_config.json", "processor_config.json"):
         (tmp_path / "model" / name).unlink()
-    assert load_policy(ModelSettings(path=str(tmp_path / "model"))).sight is None
+    assert picture_tokens.pictures_of(load_tokenizer(settings)) is None
 
 
 def test_a_conversation_goes_on_with_another_picture(made):
