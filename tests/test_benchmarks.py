@@ -34,6 +34,7 @@ STARTS = {
     "layout.py --quick --models small --pairs 1 --threads 1": r"tree takes [\d.]+ of the rows' time",
     "models.py --quick": r"llama: trees logprob \d",
     "mechanisms.py --quick": r"grpo: [\d.]+ s",
+    "pictures.py --quick --threads 1": r"tree takes [\d.]+ of the rows' time",
     "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from transformers import (
     CLIPVisionConfig,
+    Gemma3Config,
     Idefics3Config,
     InternVLConfig,
     LlamaConfig,
@@ -93,6 +94,14 @@ FAMILIES: dict[str, tuple[Callable[[int], Any], str, dict[str, Any], dict[str, A
         "<image>", {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}},
         {"patch_size": 4, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1},
     ),
+    "gemma3": (
+        lambda image: Gemma3Config(
+            text_config=TEXT | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 3,
+                                "layer_types": ["sliding_attention", "full_attention"]},
+            vision_config=VIT, mm_tokens_per_image=4, image_token_id=image, boi_token_index=105, eoi_token_index=106,
+        ),
+        "<image_soft_token>", SQUARE, {"image_seq_length": 4},
+    ),
     "llava-onevision": (
         lambda image: LlavaOnevisionConfig(
             text_config=Qwen2Config(**TEXT), vision_config=SiglipVisionConfig(**VIT), image_token_id=image,
@@ -114,6 +123,9 @@ def tiny(name: str, *, seed: int = 0, spread: float = 0.15) -> tuple[PreTrainedM
     around = {"start_image_token": "<img>", "end_image_token": "</img>", "video_token": "<video>"}
     of_internvl = around | {"context_image_token": placeholder}
     named = of_internvl if name == "internvl" else {"image_token": placeholder}
+    if name == "gemma3":
+        named |= {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+        template = template.replace(f"[{placeholder}]", "[<start_of_image>]")
     tokenizer = character_tokenizer(context=512, chat_template=template, extra_special_tokens=named)
     config = config_of(tokenizer.convert_tokens_to_ids(placeholder))
     image_processor = IMAGE_PROCESSOR_MAPPING[type(config)]["pil"](**for_images)

@@ -15,7 +15,8 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Request, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.learner._forward import row_outputs
-from lyceum.models.load import ModelSettings, load_policy, save_module, save_policy
+from lyceum.models import picture_tokens
+from lyceum.models.load import ModelSettings, load_policy, load_tokenizer, save_module, save_policy
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.picture_trial import PictureTrial, model_inputs
 from lyceum.models.policy import Policy
@@ -185,7 +186,22 @@ def test_image_tokens_that_see_those_behind_them_are_refused(made, monkeypatch):
         trial.check(policy)
 
 
-@pytest.mark.parametrize("name", ["internvl", "qwen3-vl", "smolvlm"])
+def test_of_gemmas_tokens_those_of_a_picture_see_each_other_and_others_what_is_before_them(made):
+    _, policy = made("gemma3")
+    prompt = prompt_of(policy, "a b", noise(1))
+    [id] = {id_and_place(token)[0] for token in prompt if is_picture(token)}
+    assert policy.sight.two_way
+    assert policy.sight._ahead(id).tolist() == [3, 2, 1, 0]
+    # Tiles with text between them are apart: of four places each, the last sees nothing ahead.
+    _, tiled = made("idefics3")
+    tokens = prompt_of(tiled, "a", noise(1))
+    [id] = {id_and_place(token)[0] for token in tokens if is_picture(token)}
+    tiles = tiled.sight.pictures.runs(id)
+    assert len(tiles) > 1
+    assert tiled.sight._ahead(id).tolist() == [3, 2, 1, 0] * len(tiles)
+
+
+@pytest.mark.parametrize("name", ["internvl", "qwen3-vl", "smolvlm", "gemma3"])
 def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
     model, tokenizer = tiny(name)
     save_module(model, tokenizer, tmp_path / "model")
@@ -199,6 +215,15 @@ def test_a_saved_model_is_loaded_with_its_processor(tmp_path, name):
         torch.testing.assert_close(policy.forest_hidden(forest), expected)
         save_policy(policy, tmp_path / "again")  # which leaves it as it was
         torch.testing.assert_close(policy.forest_hidden(forest), expected)
+
+
+def test_a_gemma_3_without_its_image_processor_reads_text_alone(tmp_path):
+    save_module(*tiny("gemma3"), tmp_path / "model")
+    settings = ModelSettings(path=str(tmp_path / "model"))
+    assert picture_tokens.pictures_of(load_tokenizer(settings)) is not None
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (tmp_path / "model" / name).unlink()
+    assert picture_tokens.pictures_of(load_tokenizer(settings)) is None
 
 
 def test_a_conversation_goes_on_with_another_picture(made):

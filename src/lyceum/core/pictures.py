@@ -18,8 +18,12 @@ from jaxtyping import UInt8
 
 from lyceum.utils.messages import PICTURES
 
-ID_BITS, PLACE_BITS = 46, 16
-"""Of a picture's name, and of a place in it. A million pictures share a name with a probability of 0.7 %."""
+HASH_BITS, RATE_BITS, PLACE_BITS = 46, 1, 15
+"""Of the hash of a picture's pixels, of its rate, and of a place in it. A million pictures share a hash with a
+probability of 0.7 %."""
+ID_BITS = HASH_BITS + RATE_BITS
+FULL, COMPRESSED = 0, 1
+"""Rates: as many tokens as the model gives a picture, or a quarter of these (``models/rates.py``)."""
 FIRST = 1 << ID_BITS + PLACE_BITS
 """Every picture token is at least this, every other token is less."""
 MOST_PLACES = 1 << PLACE_BITS
@@ -30,7 +34,8 @@ class Picture(NamedTuple):
     """What a prompt has to know of a picture.
 
     Attributes:
-        id: names it among all others: a hash of its pixels, below 2 ** ID_BITS.
+        id: names it among all others: a hash of its pixels, and its rate in the lowest bit. At another rate it is
+            other tokens, and so another picture to all that is found by tokens.
         width, height: in pixels.
     """
 
@@ -44,7 +49,17 @@ def picture_of(pixels: UInt8[np.ndarray, "height width 3"]) -> Picture:
     height, width = pixels.shape[:2]
     digest = hashlib.blake2b(f"{width}x{height}:".encode(), digest_size=8)
     digest.update(np.ascontiguousarray(pixels).data)
-    return Picture(int.from_bytes(digest.digest(), "big") >> 64 - ID_BITS, width, height)
+    name = int.from_bytes(digest.digest(), "big") >> 64 - HASH_BITS
+    return Picture(at_rate(name << RATE_BITS, FULL), width, height)
+
+
+def at_rate(id: int, rate: int) -> int:
+    """The same pixels at this rate."""
+    return id >> RATE_BITS << RATE_BITS | rate
+
+
+def rate_of(id: int) -> int:
+    return id & (1 << RATE_BITS) - 1
 
 
 def picture_token(id: int, place: int) -> int:

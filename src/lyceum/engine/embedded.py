@@ -254,6 +254,8 @@ class EmbeddedEngine:
         """Drop what was computed from the old weights."""
         self._keeper.clear()
         self._features.clear()
+        if self.policy.sight is not None:
+            self.policy.sight.forget()
         self._left = {}
         self._packs.clear()
         self._decoder = None  # it holds the old copies

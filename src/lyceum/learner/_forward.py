@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Any, Literal, Unpack
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
 from lyceum.models.frozen import FrozenModel
+from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.policy import Beside, Policy, token_outputs
 from lyceum.models.tree_attention import Scoring, TreePlan
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
@@ -29,6 +30,7 @@ class RowsPlan:
 
     def __init__(self, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
+        self.ahead: Tensor | None = None
 
     @property
     def paths(self) -> Sequence[Tensor]:
@@ -40,7 +42,14 @@ class RowsPlan:
 
     @cached_property
     def _tree(self) -> TreePlan:
-        return TreePlan(self.paths, self.owned_from)
+        tree = TreePlan(self.paths, self.owned_from)
+        if self.ahead is not None:
+            tree.two_way(self.ahead.flatten())
+        return tree
+
+    def two_way(self, ahead: Int[Tensor, " T"]) -> None:
+        """As in :class:`~lyceum.models.tree_attention.TreePlan`."""
+        self.ahead = ahead.view(self.rows, 1, self.length, 1)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         scale, window = how["scale"], how["window"]
@@ -48,10 +57,12 @@ class RowsPlan:
             return self._tree.to(query.device).attend(layer, query, key, value, **how)
         q, k, v = (x.view(self.rows, self.length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
         mask = None
-        if window is not None and window < self.length:
+        if self.ahead is not None or (window is not None and window < self.length):
             at = torch.arange(self.length, device=q.device)
             distance = at[:, None] - at
-            mask = (distance >= 0) & (distance < window)
+            mask = distance >= (0 if self.ahead is None else -self.ahead)
+            if window is not None:
+                mask &= distance < window
         grouped = q.shape[1] != k.shape[1]
         o = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
@@ -107,6 +118,8 @@ def row_outputs(
     place, token, before, index = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
 
     def hidden_before(policy: Policy) -> Tensor:
+        if policy.shown is not None:
+            return _shown_hidden(policy, forest, index)
         hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
         return hidden[before.to(hidden.device)]
 
@@ -242,6 +255,23 @@ def _rows_hidden(policy: Policy, forest: Forest) -> Tensor:
     if policy.sight is not None and (shift := policy.sight.rows_shift(tokens)) is not None:
         seen["shift"] = shift.flatten().to(policy.device)
     return policy.hidden(tokens.flatten().to(policy.device), position, RowsPlan(count, length), **seen)
+
+
+def _shown_hidden(policy: Policy, forest: Forest, index: Int[Tensor, " k"]) -> Float[Tensor, "k width"]:
+    """Hidden state before each of these tokens, of a policy that is shown others before the completions.
+
+    A token keeps its distance from its row's end: what is shown differs before it alone.
+    """
+    assert policy.shown is not None
+    rows, in_row = forest.rows(), forest.first_row[index]
+    trie, start, lengths = PackedPaths(), dict[int, Tensor](), dict[int, int]()
+    for row in in_row.unique().tolist():
+        length = int(forest.row_length[row])
+        trie.add(policy.shown(forest.token[rows.index[row, :length]].tolist()))
+        start[row], lengths[row] = torch.tensor(trie.rows[-1]), length
+    places = zip(in_row.tolist(), forest.position[index].tolist(), strict=True)
+    before = torch.stack([start[row][at - lengths[row] - 1] for row, at in places])
+    return trie.hidden(policy.backbone, policy.device)[before.to(policy.device)]
 
 
 def choose_layout(forest: Forest) -> Layout:

@@ -22,7 +22,8 @@ from lyceum.models.chat import check_template
 from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, pictures_of
 from lyceum.models.policy import Policy
-from lyceum.models.sight import parts_of
+from lyceum.models.rates import FILE, add_rates, save_rates
+from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, check_finite, check_folder
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
@@ -77,6 +78,10 @@ class ModelSettings(Settings):
     freeze: tuple[Literal["vision", "projector", "language"], ...] = ()
     """Parts of a model that sees which are not trained: its vision tower, what brings its features to the text model's
     width, the text model."""
+    rate: RateName | None = None
+    """Rate of the pictures of a model that sees: ``compressed`` gives each a quarter of the tokens, by a connector that
+    an InternVL gets untrained where it has none; ``random`` either rate, ``routed`` what its router says. Null: routed
+    where the model was saved with these, else full."""
     quantise: Kind | None = None
     """Hold the frozen weights of the linear layers in 4 bits of this kind, beside adapters (``lora``); needs
     bitsandbytes, and makes each step slower. The rounded model is what is sampled and trained, and the saved one holds
@@ -120,6 +125,12 @@ class ModelSettings(Settings):
                 f"got {which}; allowed: one or two of vision, projector, language, without lora, whose target_modules "
                 "say what has adapters"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _connector_is_trained(self) -> ModelSettings:
+        if self.rate is not None and self.lora is not None:
+            raise ValueError(f"got rate={self.rate!r} beside lora; allowed: one of them")
         return self
 
     @model_validator(mode="after")
@@ -322,7 +333,10 @@ def _check_kind(settings: ModelSettings) -> Any | None:
         config = transformers.AutoConfig.from_pretrained(folder, **extra)
     known: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if type(config) in known:
-        return None
+        # transformers lists Gemma 3's one class under both; without a processor it is a model of text.
+        files = Path(folder) / "preprocessor_config.json", Path(folder) / "processor_config.json"
+        may_see = not Path(folder).is_dir() or any(file.is_file() for file in files)
+        return config if config.model_type == "gemma3" and may_see else None
     if _takes_pictures(config):
         return config
     kind = next(iter(config.architectures or ()), type(config).__name__)
@@ -401,7 +415,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     from lyceum.models.picture_trial import PictureTrial
     from lyceum.models.trial import logits_alone, policy_of
 
-    tokenizer = tokenizer or load_tokenizer(settings)
+    own, tokenizer = tokenizer is None, tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
     if settings.path in UNTRAINED:
@@ -428,6 +442,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     else:
         compute_alike(module)
     module.eval()
+    rated = _with_rates(module, settings)
     check_finite("model.path", settings.path, module)
     with user_file("model.path", f"{settings.path} cannot be run", "fix its config.json"):
         alone = logits_alone(module)
@@ -448,6 +463,8 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             trial.check(policy)
     except NotImplementedError as error:
         raise RecipeError(f"model.path: {settings.path} cannot be used: {error}") from error
+    if rated and own:
+        give_rate(policy, settings.rate or "routed")
     return policy
 
 
@@ -499,7 +516,8 @@ def save_module(
     try:
         if adapter is not None:
             adapter.save_pretrained(partial / "adapter")
-        module.save_pretrained(partial)
+        partial.mkdir(parents=True, exist_ok=True)
+        module.save_pretrained(partial, state_dict=save_rates(module, partial))
         tokenizer.save_pretrained(partial)
         if (pictures := pictures_of(tokenizer)) is not None:
             pictures.save(partial)
@@ -565,6 +583,26 @@ def _freeze(module: transformers.PreTrainedModel, settings: ModelSettings) -> No
     for part in settings.freeze:
         for weight in parts[part]:
             weight.requires_grad_(False)
+
+
+def _with_rates(module: transformers.PreTrainedModel, settings: ModelSettings) -> bool:
+    """Whether its pictures have a second rate, which it is given where the settings ask for one.
+
+    Raises:
+        RecipeError: the model cannot have one.
+    """
+    folder = local_path(settings.path)
+    saved = (folder / FILE).is_file()
+    if saved and settings.lora is not None:
+        raise RecipeError(f"model.lora: got adapters, but {settings.path} has {FILE}; allowed: none, or without it")
+    if saved or settings.rate is not None:
+        if text_model_of(module) is None:
+            raise RecipeError(
+                f"model.rate: got {settings.rate!r}, but {settings.path} reads text alone; allowed: none, or an "
+                "InternVL"
+            )
+        add_rates(module, seed=settings.seed, folder=folder if saved else None)
+    return saved or settings.rate is not None
 
 
 def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings) -> Any:

@@ -10,15 +10,27 @@ It belongs to a tokenizer (``pictures_of``): whoever renders messages has that.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from lyceum.core.pictures import MOST_PLACES, Picture, is_picture, picture_of, picture_parts, picture_token
+from lyceum.core.pictures import (
+    FULL,
+    MOST_PLACES,
+    Picture,
+    at_rate,
+    id_and_place,
+    is_picture,
+    picture_of,
+    picture_parts,
+    picture_token,
+    rate_of,
+)
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
 from lyceum.models.see import Pixels, read_picture
@@ -34,6 +46,8 @@ SOURCES_BYTES = 1 << 28
 """Of the texts that say where pictures are, beyond which those not used for longest are forgotten."""
 MOST_PICTURES = 256
 """Pictures in one prompt."""
+SHARE = 4
+"""How many times fewer placeholders a compressed picture takes."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +77,15 @@ class PictureTokens:
         self.processor = processor
         self.placeholder = str(processor.image_token)
         tokenizer = processor.tokenizer
-        self.placeholder_id = int(tokenizer.convert_tokens_to_ids(self.placeholder))
+        self.place = str(tokenizer.image_token if hasattr(processor, "boi_token") else self.placeholder)
+        """What stands for each place of a picture; Gemma's templates write another token, one for a picture."""
+        self.placeholder_id = int(tokenizer.convert_tokens_to_ids(self.place))
         self._sources: OrderedDict[int, str] = OrderedDict()
         self._bytes = 0
         self._ids: dict[str, int] = {}
         self._seen: OrderedDict[int, Seen] = OrderedDict()
+        self.rate: Callable[[int], int] | None = None
+        """At which rate a prompt shows a picture, of its id; None: all at the full one."""
 
     @classmethod
     def of(cls, config: Any, folder: str, tokenizer: Any, **extra: Any) -> PictureTokens:
@@ -90,7 +108,7 @@ class PictureTokens:
             named = getattr(config, "image_token_index", None)
         if tokens.placeholder_id != named:
             raise RecipeError(
-                f"model.path: the placeholder of pictures, {quoted(tokens.placeholder)}, is token "
+                f"model.path: the placeholder of pictures, {quoted(tokens.place)}, is token "
                 f"{tokens.placeholder_id} of the tokenizer, and {named} in config.json; allowed: the same"
             )
         return tokens
@@ -121,7 +139,30 @@ class PictureTokens:
         sources = list(picture_parts(messages))
         if len(sources) > MOST_PICTURES:
             raise RecipeError(f"a prompt has {len(sources)} pictures; allowed: at most {MOST_PICTURES}")
-        return [self._remembered(source) for source in sources]
+        pictures = [self._remembered(source) for source in sources]
+        if self.rate is None:
+            return pictures
+        return [self.seen(at_rate(picture.id, self.rate(picture.id))).picture for picture in pictures]
+
+    @contextmanager
+    def rated(self, rate: Callable[[int], int]) -> Iterator[None]:
+        """Inside, prompts show pictures at these rates."""
+        before, self.rate = self.rate, rate
+        try:
+            yield
+        finally:
+            self.rate = before
+
+    def all_at(self, tokens: Sequence[int], rate: int) -> list[int]:
+        """The same path with its pictures, which are whole, at this rate."""
+        out: list[int] = []
+        for token in tokens:
+            if not is_picture(token):
+                out.append(token)
+            elif not id_and_place(token)[1]:
+                id = at_rate(id_and_place(token)[0], rate)
+                out += [picture_token(id, place) for place in range(self.seen(id).places)]
+        return out
 
     def _remembered(self, source: str) -> Picture:
         known = self._ids.get(source)
@@ -143,8 +184,10 @@ class PictureTokens:
         return picture
 
     def seen(self, id: int) -> Seen:
-        """A picture that some prompt has shown, as the model takes it."""
-        if id not in self._seen:
+        """A picture that some prompt has shown, at whatever rate, as the model takes it."""
+        if id not in self._seen and rate_of(id) != FULL:
+            self._keep(_compressed(self.seen(at_rate(id, FULL)), id, self.place))
+        elif id not in self._seen:
             source = self._sources.get(id)
             if source is None:
                 raise RuntimeError(f"picture {id:x} is among a path's tokens, and no prompt has shown it here")
@@ -155,6 +198,10 @@ class PictureTokens:
             self._keep(self._processed(picture, pixels))
         self._seen.move_to_end(id)
         return self._seen[id]
+
+    def runs(self, id: int) -> list[int]:
+        """How many places a picture has in each run of them: one, or one for each of its tiles."""
+        return [run.count(self.place) for run in _runs(self.place).findall(self.seen(id).text)]
 
     def _keep(self, seen: Seen) -> None:
         self._seen[seen.picture.id] = seen
@@ -173,7 +220,7 @@ class PictureTokens:
             size = f"{picture.width} x {picture.height}"
             raise RecipeError(f"picture: the model's image processor refuses {size} pixels: {error}") from error
         text = str(texts[0])
-        places = text.count(self.placeholder)
+        places = text.count(self.place)
         if not 0 < places <= MOST_PLACES:
             raise RecipeError(f"picture: it becomes {places} placeholders; allowed: 1 to {MOST_PLACES}")
         inputs = {name: torch.as_tensor(value) for name, value in found.items() if _is_array(value)}
@@ -203,7 +250,7 @@ class PictureTokens:
         if next(names, None) is not None or self.placeholder_id in out:
             raise RecipeError(
                 "model.chat_template: the tokenizer does not keep each placeholder of a picture one token; allowed: a "
-                f"tokenizer in which {self.placeholder} is a special token"
+                f"tokenizer in which {self.place} is a special token"
             )
         return out
 
@@ -219,6 +266,16 @@ class PictureTokens:
     def plain(self, tokens: Sequence[int]) -> list[int]:
         """Tokens with the model's own placeholder in the place of named ones."""
         return [self.placeholder_id if is_picture(token) else token for token in tokens]
+
+
+def _runs(placeholder: str) -> re.Pattern[str]:
+    return re.compile(f"(?:{re.escape(placeholder)})+")
+
+
+def _compressed(seen: Seen, id: int, placeholder: str) -> Seen:
+    """A picture with a quarter of the placeholders."""
+    text = _runs(placeholder).sub(lambda run: placeholder * (run[0].count(placeholder) // SHARE), seen.text)
+    return replace(seen, picture=seen.picture._replace(id=id), text=text, places=text.count(placeholder))
 
 
 _OWN = "Bare"

@@ -17,7 +17,7 @@ from lyceum.core.pictures import id_and_place, is_picture
 from lyceum.models.picture_tokens import PictureTokens, pictures_of
 from lyceum.models.policy import Policy
 from lyceum.models.see import data_uri
-from lyceum.models.sight import text_model_of
+from lyceum.models.sight import text_model_of, two_way
 from lyceum.models.tree_attention import TreePlan
 from lyceum.models.trial import TOLERANCE
 
@@ -58,7 +58,7 @@ class PictureTrial:
         """Compare with the logits over the packed tree, the picture's features computed once.
 
         Raises:
-            NotImplementedError: they differ: image tokens that also see those behind them do, for one.
+            NotImplementedError: they differ: where text before a picture sees it, for one.
         """
         what, sight = type(policy.causal).__name__, policy.sight
         if policy.by_rows is not None:
@@ -82,7 +82,7 @@ class PictureTrial:
         if not difference <= TOLERANCE[policy.causal.dtype]:
             raise NotImplementedError(
                 f"{what} gives other logits over a token tree with a picture than over plain sequences (they differ by "
-                f"{difference:.1%}): image tokens that see those behind them are not supported"
+                f"{difference:.1%}): its image tokens see others than those before them and those of their picture"
             )
 
 
@@ -98,8 +98,11 @@ def model_inputs(module: PreTrainedModel, pictures: PictureTokens, path: list[in
     seen = [pictures.seen(id) for id in dict.fromkeys(_ids(path))]
     names = [name for name in seen[0].inputs if name in _takes(module)] if seen else []
     inputs: dict[str, Any] = {name: torch.cat([each.inputs[name] for each in seen]).to(module.device) for name in names}
+    kinds = torch.tensor([[int(is_picture(t)) for t in path]], device=module.device)
     if hasattr(getattr(module, module.base_model_prefix), "get_rope_index"):
-        inputs["mm_token_type_ids"] = torch.tensor([[int(is_picture(t)) for t in path]], device=module.device)
+        inputs["mm_token_type_ids"] = kinds
+    if two_way(getattr(module, module.base_model_prefix)):
+        inputs["token_type_ids"] = kinds
     return inputs
 
 

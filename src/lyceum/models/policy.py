@@ -72,6 +72,9 @@ class Policy:
         """What the engine keeps of each token; None for one key and one value per layer, as the configuration says."""
         self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
         """How it takes pictures; None for a model of text alone, and over rows."""
+        self.shown: Callable[[Sequence[int]], list[int]] | None = None
+        """What the learner shows it in the place of a row's tokens: other pictures before the same completion. None:
+        the tokens themselves."""
         # Llama 4's text part names a prefix that is not its own.
         body = self.sight or getattr(self.causal, self.causal.base_model_prefix, None)
         self.backbone = cast(nn.Module, getattr(self.causal, "model", None) if body is None else body)

@@ -21,8 +21,6 @@ from lyceum.utils.library_messages import quiet
 SIDE = 48
 """Pixels each way; other pictures are resized."""
 PATCH = 6
-PLACES = (SIDE // PATCH // 2) ** 2
-"""Tokens of a picture."""
 PLACEHOLDER = "<IMG_CONTEXT>"
 AROUND = {
     "start_image_token": "<img>",
@@ -36,19 +34,24 @@ TEMPLATE = CHAT_TEMPLATE.replace(
 )
 
 
-def picture_tokenizer(*, context: int = 2048) -> Fast:
+def tokens_of(side: int) -> int:
+    """Tokens of a picture of this side."""
+    return (side // PATCH // 2) ** 2
+
+
+def picture_tokenizer(*, context: int = 2048, side: int = SIDE) -> Fast:
     """The character tokenizer with four special tokens more, and how pictures become tokens."""
     tokenizer = character_tokenizer(context=context, chat_template=TEMPLATE, extra_special_tokens=AROUND)
     with quiet():  # it says that torchvision is not there, which is not needed
         of_pillow = cast(Any, IMAGE_PROCESSOR_MAPPING)[InternVLConfig]["pil"]
     image_processor = of_pillow(
-        size={"height": SIDE, "width": SIDE},
+        size={"height": side, "width": side},
         crop_to_patches=False,
         max_patches=1,
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     )
-    settings = {"image_seq_length": PLACES}
+    settings = {"image_seq_length": tokens_of(side)}
     give_pictures(
         tokenizer, PictureTokens(processor_of(PROCESSOR_MAPPING[InternVLConfig], image_processor, tokenizer, settings))
     )
@@ -64,6 +67,7 @@ def build_scratch_pictures(
     vision_width: int = 96,
     vision_layers: int = 3,
     context: int = 512,
+    side: int = SIDE,
     spread: float = 0.06,
 ) -> tuple[InternVLForConditionalGeneration, Fast]:
     """An untrained InternVL in float32 and its tokenizer; 0.93 million parameters with the defaults.
@@ -73,9 +77,10 @@ def build_scratch_pictures(
         width, layers, feed_forward: of the text model.
         vision_width, vision_layers: of the vision tower.
         context: maximum sequence length, in tokens.
+        side: of the square that pictures are resized to, in pixels.
         spread: standard deviation of the initial weights.
     """
-    tokenizer = picture_tokenizer(context=context)
+    tokenizer = picture_tokenizer(context=context, side=side)
     text = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=width,
@@ -95,7 +100,7 @@ def build_scratch_pictures(
         "intermediate_size": vision_width * 8 // 3,
         "num_hidden_layers": vision_layers,
         "num_attention_heads": 4,
-        "image_size": [SIDE, SIDE],
+        "image_size": [side, side],
         "patch_size": [PATCH, PATCH],
         "initializer_range": spread,
         "hidden_dropout_prob": 0.0,
@@ -106,7 +111,7 @@ def build_scratch_pictures(
         text_config=text,
         vision_config=vision,
         image_token_id=cast(int, tokenizer.convert_tokens_to_ids(PLACEHOLDER)),
-        image_seq_length=PLACES,
+        image_seq_length=tokens_of(side),
         tie_word_embeddings=True,
         dtype=torch.float32,
     )

@@ -18,14 +18,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.pictures import FIRST, MOST_PLACES, PLACE_BITS, id_and_place, is_picture
+from lyceum.core.pictures import (
+    COMPRESSED,
+    FIRST,
+    FULL,
+    MOST_PLACES,
+    PLACE_BITS,
+    at_rate,
+    id_and_place,
+    is_picture,
+    rate_of,
+)
 from lyceum.models.picture_tokens import PictureTokens, Seen, pictures_of
+from lyceum.models.rates import rates_of
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
+from lyceum.utils.seeds import counter_seed
 
 TEXT_MODELS = ("language_model", "text_model")
 """Where models that see keep their text model."""
@@ -56,6 +68,25 @@ def text_model_of(causal: Any) -> nn.Module | None:
     if inner is None or not hasattr(inner, "get_image_features"):
         return None
     return next((getattr(inner, name) for name in TEXT_MODELS if hasattr(inner, name)), None)
+
+
+RateName = Literal["full", "compressed", "random", "routed"]
+
+
+def give_rate(policy: Any, rate: RateName) -> None:
+    """Let a policy's prompts show pictures at this rate; ``random`` is by the picture, each rate as often."""
+    sight: Sight = policy.sight
+    sight.pictures.rate = {
+        "full": lambda id: FULL,
+        "compressed": lambda id: COMPRESSED,
+        "random": lambda id: counter_seed("rate", at_rate(id, FULL)) % 2,
+        "routed": sight.route,
+    }[rate]
+
+
+def two_way(inner: Any) -> bool:
+    """Whether a model is told which tokens are a picture's, since these see each other whatever their order."""
+    return "token_type_ids" in inspect.signature(inner.forward).parameters
 
 
 def parts_of(causal: Any) -> dict[str, list[nn.Parameter]] | None:
@@ -95,10 +126,16 @@ class Sight:
         self.embed = cast(nn.Module, causal.get_input_embeddings())
         self.rope = hasattr(self.inner, "get_rope_index")
         """Whether positions have three rows."""
+        self.two_way = two_way(self.inner)
+        """Whether a picture's tokens see those behind them."""
         self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
         self._grids: dict[tuple[int, ...], Grid] = {}
         self.encoded = self.trained = 0
         """Pictures that went through the vision tower: all, and those in the learner since they were counted."""
+        self.rates = rates_of(causal)
+        """The second rate of its pictures; None where there is none."""
+        self._routed: dict[int, int] = {}
+        self._patches: dict[int, Tensor] = {}  # of pictures that were routed and not yet embedded
 
     @classmethod
     def of(cls, causal: transformers.PreTrainedModel, tokenizer: Any) -> Sight | None:
@@ -144,6 +181,11 @@ class Sight:
             if levels := list(zip(*(each.levels for each in found), strict=True)):
                 how["visual_pos_masks"] = seen.unsqueeze(0)
                 how["deepstack_visual_embeds"] = [torch.cat(level)[row] for level in levels]
+            if self.two_way:
+                of_places = torch.cat([self._ahead(id) for id in distinct.tolist()]).to(row.device)
+                ahead = torch.zeros_like(tokens)
+                ahead[seen] = of_places[row]
+                how["lyceum_plan"].two_way(ahead)
             if self.rope:
                 grids = [self.grid(self.pictures.seen(id)).position for id in distinct.tolist()]
                 own = torch.cat(grids, 1).to(position.device)[:, row]
@@ -170,6 +212,8 @@ class Sight:
 
     def _encode(self, group: Sequence[Seen]) -> list[Features]:
         """Features of pictures whose inputs have one shape, by the model's own function."""
+        if self.rates is not None:
+            return self._encode_at_rate(group)
         names = [name for name in group[0].inputs if name in self._takes]
         device = next(iter(self.parameters())).device
         inputs = {name: torch.cat([seen.inputs[name] for seen in group]).to(device) for name in names}
@@ -181,11 +225,55 @@ class Sight:
         return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
 
     def metrics(self, forest: Forest) -> dict[str, float]:
-        """Pictures of a step's forest, and how often the learner encoded one: once for each micro-batch that has it."""
+        """Pictures of a step's forest, and how often the learner encoded one: once for each micro-batch that has it;
+        where there are two rates, how many have each."""
         distinct = torch.unique(forest.token[forest.token >= FIRST] >> PLACE_BITS)
         found = {"pictures/step": float(len(distinct)), "pictures/encoded_in_training": float(self.trained)}
+        if self.rates is not None:
+            compressed = sum(rate_of(id) == COMPRESSED for id in distinct.tolist())
+            found |= {"pictures/compressed": float(compressed), "pictures/full": float(len(distinct) - compressed)}
         self.trained = 0
         return found
+
+    def _ahead(self, id: int) -> Int[Tensor, " n"]:
+        """How many of a picture's tokens follow each in the same run of them."""
+        return torch.cat([torch.arange(length - 1, -1, -1) for length in self.pictures.runs(id)])
+
+    # Rates ---------------------------------------------------------------------------------------------------------
+
+    def patches(self, ids: Sequence[int]) -> list[Tensor]:
+        """What the vision tower makes of pictures, whatever their rates."""
+        assert self.rates is not None
+        device = next(iter(self.parameters())).device
+        tiles = [self.pictures.seen(id).inputs["pixel_values"] for id in ids]
+        self.encoded += len(ids)
+        return list(self.rates.patches(torch.cat(tiles).to(device)).split([len(each) for each in tiles]))
+
+    def _encode_at_rate(self, group: Sequence[Seen]) -> list[Features]:
+        assert self.rates is not None
+        ids = [seen.picture.id for seen in group]
+        known: dict[int, Tensor] = {}
+        if not torch.is_grad_enabled():
+            known = {id: self._patches.pop(at_rate(id, FULL)) for id in ids if at_rate(id, FULL) in self._patches}
+        new = [id for id in ids if id not in known]
+        known |= zip(new, self.patches(new) if new else (), strict=True)
+        of_all = self.rates.features(torch.cat([known[id] for id in ids]), rate_of(ids[0]))
+        return [Features(each) for each in of_all.split([seen.places for seen in group])]
+
+    @torch.no_grad()
+    def route(self, id: int) -> int:
+        """The rate that the router chooses for a picture, under the current weights."""
+        assert self.rates is not None
+        id = at_rate(id, FULL)
+        if id not in self._routed:
+            [self._patches[id]] = self.patches([id])
+            self._routed[id] = FULL if float(self.rates.logit(self._patches[id])) > 0 else COMPRESSED
+        return self._routed[id]
+
+    def forget(self) -> None:
+        """Drop what was computed from weights that have changed."""
+        self._routed.clear()
+        self._patches.clear()
 
     # Positions -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +345,7 @@ def _alike(all_seen: Sequence[Seen], names: Iterable[str]) -> Iterable[list[Seen
     groups: dict[Any, list[Seen]] = {}
     for seen in all_seen:
         shapes = tuple((name, tuple(x.shape)) for name, x in sorted(seen.inputs.items()) if name in names)
-        groups.setdefault((shapes, seen.places), []).append(seen)
+        groups.setdefault((shapes, seen.places, rate_of(seen.picture.id)), []).append(seen)
     return groups.values()
 
 

@@ -196,6 +196,8 @@ class _Chains:
     key: Int[Tensor, "C Lk"]
     query_position: Int[Tensor, "C Lq"]
     square: bool
+    ahead: Int[Tensor, "C Lq"] | None = None
+    """How many tokens after each query it sees; None: none."""
     masks: dict[tuple[int | None, int | None, int, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def mask(
@@ -214,13 +216,15 @@ class _Chains:
             always: whether there is a mask even then.
             sinks: keys behind the others that every query sees.
         """
-        if self.square and window is None and chunk is None and repeat == 1 and not always:
+        if self.square and window is None and chunk is None and repeat == 1 and self.ahead is None and not always:
             return None
         wanted = (window, chunk, repeat, sinks, dtype)
         if wanted not in self.masks:
             at = torch.arange(self.key.shape[1], device=self.key.device)
             distance = self.query_position[:, :, None] - at
-            visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            visible = distance >= (0 if self.ahead is None else -self.ahead[:, :, None])
+            if window is not None:
+                visible &= distance < window
             if chunk is not None:
                 visible &= (self.query_position // chunk)[:, :, None] == at // chunk
             additive = torch.zeros(visible.shape, dtype=dtype, device=self.key.device)
@@ -258,6 +262,12 @@ class TreePlan:
             chains.query, chains.key = chains.query.to(device), chains.key.to(device)
             chains.query_position = chains.query_position.to(device)
         return self
+
+    def two_way(self, ahead: Int[Tensor, " T"]) -> None:
+        """Let each token see so many of those after it on its path, too; 0 of text."""
+        for chains in self.buckets:
+            chains.ahead = ahead[chains.query]
+            chains.masks.clear()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         heads, dim = query.shape[1:]

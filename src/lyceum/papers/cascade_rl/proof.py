@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof
+from lyceum.recipe.proof import LEARNS, Proof, stages
 
 PROOFS = {
     "cascade-rl": Proof(
@@ -19,4 +19,13 @@ PROOFS = {
         given={"data/kept": "problems of the offline stage that have both a right and a wrong sample"},
     ),
     # The bound itself, a ratio of 5, is not reached in 20 steps of 16 tasks: its header says so.
+    "vico": Proof(
+        ["rate/kl", "rate/ratio", "rate/router_loss", "rate/routed_compressed"],
+        {
+            "stages.vico.learner.lr=1e-30": "weights",
+            "stages.vico.router_lr=1e-30": "weights",
+            "stages.vico.compressed=0.01": "weights",
+        },
+        [*stages(1, 4), "stages.vico.router_steps=2"],
+    ),
 }

@@ -112,7 +112,8 @@ class SupervisedRun:
         self.draws = None if settings.epochs is None else settings.epochs * tasks
         if settings.start == "run" and session.start_weights is not None:
             copy_values(session.start_weights, [p for p in session.policy.module.parameters() if p.requires_grad])
-        self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=frozenset())
+        needs = frozenset(name for reduction in self.objective.reductions for name in reduction.models)
+        self.learner = settings.learner.build(session.policy, total_steps=self.steps, needs=needs)
         self.engine = session.build_engine(settings.engine)
         self.curriculum = settings.curriculum.build(self.source, seed=session.stage_seed, policy=session.policy)
         self.ending = Ending(settings.until)
@@ -124,8 +125,7 @@ class SupervisedRun:
         while self.step < self.steps and not self.ending.reached:
             size = self.settings.tasks_per_step
             left = size if self.draws is None else self.draws - self.step * size
-            trees = self.demonstrations(self.curriculum.draw(min(size, left)))
-            metrics = session.imitate(self.learner, trees, self.objective)
+            trees, metrics = self.learn(self.curriculum.draw(min(size, left)))
             self.step += 1
             await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
             session.digest(session.first_step + self.step, trees, metrics)
@@ -133,6 +133,11 @@ class SupervisedRun:
             self.ending.observe(await session.finish_step(self, metrics, expected_steps=expected))
             session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
+
+    def learn(self, tasks: list[Task]) -> tuple[list[Tree], dict[str, Any]]:
+        """One update on these tasks' demonstrations; returns them and its metrics."""
+        trees = self.demonstrations(tasks)
+        return trees, self.session.imitate(self.learner, trees, self.objective)
 
     @property
     def ended_by(self) -> str:

@@ -1,0 +1,270 @@
+"""Pictures: tokens saved by their rates against accuracy, and the learner's two layouts under one picture.
+
+    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout] [--seeds 1] [--quick]
+
+``rates``: the recipe ``vico`` after ``pictures-base``, both smaller than shipped; then greedy answers to held-out
+questions with every picture at the full rate, all compressed, either at random, and as the router says. Runs stay in
+``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on groups of 8 samples under a picture
+of 256 tokens. What is not asked for stays in the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
+from layout import stepper
+
+HERE = CACHE / "pictures"
+DEFINITIONS = {
+    "accuracy": "greedy answers that are correct, of held-out questions, and its 95 % Wilson interval",
+    "compressed": "share of pictures at the compressed rate; 'random' has the router's share, by a hash of the picture",
+    "picture_tokens": "of a prompt, mean; 16 at the full rate, 4 compressed",
+    "prompt_tokens": "of a prompt, mean, the picture's among them",
+    "cpu_seconds": "processor time of rendering, routing and answering all questions, best of the rounds",
+    "time_ratio": "processor time of a step in the tree layout over that in padded rows, median over pairs",
+    "memory_mib": "peak memory of a step above what was resident before it",
+    "encoded": "pictures that went through the vision tower in a step of the learner",
+}
+TASKS = "tasks={kind: pictures, asks: [count, compare, where]}"
+RATES = ("full", "compressed", "random", "routed")
+GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
+"""Of the layout's forest: pictures, samples under each, their tokens, pixels of a picture."""
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--on", nargs="+", choices=("rates", "layout"), default=["rates", "layout"])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--questions", type=int, help="held-out questions of each seed")
+    options = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(options.threads)
+    result: dict[str, Any] = {"benchmark": "pictures", "quick": options.quick, "definitions": DEFINITIONS}
+    if options.out is not None and options.out.exists():
+        before = json.loads(options.out.read_text())
+        result |= {case: before[case] for case in ("rates", "layout") if case in before}
+    if "layout" in options.on:
+        result["layout"] = layouts(pairs=2 if options.quick else 7) | {"machine": machine()}
+        write(result, options.out)
+    if "rates" in options.on:
+        questions = options.questions or (12 if options.quick else 480)
+        rows = [row for seed in range(options.seeds) for row in rates(seed, questions, quick=options.quick)]
+        result["rates"] = {"machine": machine(), "rows": rows}
+        write(result, options.out)
+    show(result)
+
+
+# Rates ---------------------------------------------------------------------------------------------------------------
+
+
+def trained(name: str, recipe: str, *keys: str) -> Path:
+    """The model of a run, which is trained where it is not there yet."""
+    run = HERE / name
+    if not (run / "model").is_dir():
+        shutil.rmtree(run, ignore_errors=True)
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "lyceum", "train", recipe, f"name={name}", f"output={HERE}", "evaluate.n=0"]
+        subprocess.run([*command, "track=[]", *keys], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        say(f"{name} took {time.perf_counter() - began:.0f} s")
+    return run / "model"
+
+
+def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
+    """A row for each way to choose the rate, of one seed."""
+    from lyceum.core.pictures import COMPRESSED, FULL
+    from lyceum.models.load import ModelSettings, load_policy
+    from lyceum.models.sight import give_rate
+    from lyceum.utils.seeds import counter_seed
+
+    kind = "quick" if quick else "base"
+    steps = ("steps=4", "tasks_per_step=4") if quick else ("steps=300", "tasks_per_step=32")
+    base = trained(f"{kind}-{seed}", "pictures-base", f"seed={seed}", TASKS, *steps)
+    vico = [f"stages.vico.{key}" for key in ("steps=120", "router_steps=60", "tasks_per_step=16")]
+    if quick:
+        vico = [f"stages.vico.{key}" for key in ("steps=4", "router_steps=2", "tasks_per_step=4")]
+    unchanged = ("stages.start.steps=1", "stages.start.learner.lr=1e-9", "stages.start.learner.warmup_steps=0")
+    name = f"vico-{kind}-{seed}" if quick else f"vico-{seed}"
+    model = trained(name, "vico", f"seed={seed}", f"model.path={base}", *unchanged, *vico)
+    policy = load_policy(ModelSettings(path=str(model), device="cpu"))
+    found: dict[str, dict[str, Any]] = {}
+    for rate in (*(each for each in RATES if each != "random"), "random"):
+        if rate == "random":
+            share = found["routed"]["compressed"]
+            policy.sight.pictures.rate = lambda id, share=share: (
+                COMPRESSED if counter_seed("random", id) < share * 2**63 else FULL
+            )
+        else:
+            give_rate(policy, rate)
+        found[rate] = {"seed": seed, "rate": rate} | answered(policy, questions, seed, rounds=1 if quick else 2)
+        say(f"seed {seed}, {rate}: {found[rate]['accuracy']:.1%}, {found[rate]['picture_tokens']:.1f} tokens")
+    return [found[rate] for rate in RATES]
+
+
+def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str, Any]:
+    """Greedy answers to the same questions in each round: their accuracy, tokens and cost."""
+    from lyceum.core.pictures import COMPRESSED, id_and_place, is_picture, rate_of
+    from lyceum.core.types import Request, Sampling
+    from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
+    from lyceum.evaluation.intervals import wilson
+    from lyceum.tasks.pictures import Pictures
+
+    source = Pictures(asks=("count", "compare", "where")).build("heldout", seed)
+    tasks = [source[n] for n in range(questions)]
+    seconds: list[float] = []
+    prompts: list[list[int]] = []
+    samples: list[Any] = []
+
+    async def answers(engine: EmbeddedEngine) -> list[Any]:
+        sampling = Sampling(temperature=0.0, max_completion_tokens=24)
+        return await asyncio.gather(*(engine.extend(Request(prompt, [0], sampling)) for prompt in prompts))
+
+    for _ in range(rounds):
+        policy.sight.forget()
+        engine = EmbeddedEngine(policy, EmbeddedConfig())
+        began = time.process_time()
+        prompts = [policy.render(task.messages) for task in tasks]
+        samples = [sample for [sample] in asyncio.run(answers(engine))]
+        seconds.append(time.process_time() - began)
+    right = [
+        sample.finish == "stop" and policy.decode(sample.tokens).partition("#")[2].strip() == task.answer
+        for task, sample in zip(tasks, samples, strict=True)
+    ]
+    seen = [[token for token in prompt if is_picture(token)] for prompt in prompts]
+    compressed = [rate_of(id_and_place(tokens[0])[0]) == COMPRESSED for tokens in seen]
+    interval = wilson(fmean(right), len(right))
+    return {
+        "accuracy": sum(right) / len(right),
+        "interval": [round(interval.low, 4), round(interval.high, 4)],
+        "compressed": sum(compressed) / len(compressed),
+        "picture_tokens": fmean(map(len, seen)),
+        "prompt_tokens": fmean(map(len, prompts)),
+        "cpu_seconds": round(min(seconds), 3),
+        "by_ask": shares(right, compressed, [task.columns["ask"] for task in tasks]),
+        "by_level": shares(right, compressed, [str(task.columns["level"]) for task in tasks]),
+    }
+
+
+def shares(right: Sequence[bool], compressed: Sequence[bool], of: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Accuracy and share of compressed pictures, of each ask or level."""
+    found: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(of):
+        at = [n for n, each in enumerate(of) if each == name]
+        found[name] = {
+            "accuracy": round(fmean(right[n] for n in at), 4),
+            "compressed": round(fmean(compressed[n] for n in at), 4),
+        }
+    return found
+
+
+# Layout --------------------------------------------------------------------------------------------------------------
+
+
+def layouts(pairs: int) -> dict[str, Any]:
+    """One step of the learner on the same forest in both layouts, in turns."""
+    import torch
+
+    from lyceum.core.types import Credited
+    from lyceum.models.policy import Policy
+    from lyceum.models.scratch_pictures import build_scratch_pictures
+
+    policy = Policy(*build_scratch_pictures(side=SIDE, context=1024))
+    forest = under_pictures(policy)
+    rows = forest.rows()
+    generator = torch.Generator().manual_seed(0)
+    credited = Credited(torch.randn(rows.index.shape, generator=generator) * forest.trainable(rows))
+    steps = {layout: stepper(policy, forest, credited, layout) for layout in ("tree", "rows")}
+    memory, encoded = {}, {}
+    for layout, step in steps.items():
+        reset_peak()
+        before = resident_mib()
+        step()
+        memory[layout] = round(peak_mib() - before, 1)
+        encoded[layout], policy.sight.trained = policy.sight.trained, 0
+    seconds: dict[str, list[float]] = {"tree": [], "rows": []}
+    for _ in range(pairs):
+        for layout, step in steps.items():
+            seconds[layout].append(cpu_seconds(step))
+    ratios = sorted(a / b for a, b in zip(seconds["tree"], seconds["rows"], strict=True))
+    say(f"{SAMPLES} samples under a picture of 256 tokens: tree takes {median(ratios):.2f} of the rows' time")
+    return {
+        "unique_tokens": forest.n_tokens,
+        "padded_tokens": rows.index.numel(),
+        "time_ratio": round(median(ratios), 3),
+        "time_ratio_range": [round(ratios[0], 3), round(ratios[-1], 3)],
+        "cpu_seconds": {layout: round(median(found), 3) for layout, found in seconds.items()},
+        "memory_mib": memory,
+        "encoded": encoded,
+    }
+
+
+def under_pictures(policy: Any) -> Any:
+    """Groups of random answers, each under a picture of noise."""
+    import numpy as np
+
+    from lyceum.core.forest import build_forest
+    from lyceum.core.tree import Node, Tree
+    from lyceum.core.types import Continuation, Grade, Task
+    from lyceum.models.see import data_uri
+
+    rng, trees = random.Random(0), []
+    for number in range(GROUPS):
+        pixels = np.random.default_rng(number).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8)
+        parts = [{"type": "image", "image": data_uri(pixels)}, {"type": "text", "text": "count?"}]
+        tree = Tree(Task(str(number), ()), [Node.prompt(policy.render([{"role": "user", "content": parts}]))])
+        for _ in range(SAMPLES):
+            drawn = [rng.randrange(10, 90) for _ in range(ANSWER)]
+            logprob = [-rng.random() for _ in drawn]
+            leaf = tree.root.add_drawn(Continuation(drawn, logprob, logprob, [0] * ANSWER, "stop"))
+            leaf.grade = Grade(rng.random())
+        trees.append(tree)
+    return build_forest(trees)
+
+
+def cpu_seconds(call: Callable[[], Any]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+def show(result: Mapping[str, Any]) -> None:
+    if "rates" in result:
+        columns = ("seed, rate", "accuracy", "95 %", "compressed", "picture tokens", "prompt tokens", "CPU s")
+        table(
+            "rates of pictures",
+            columns,
+            [
+                (
+                    f"{row['seed']}, {row['rate']}",
+                    f"{row['accuracy']:.1%}",
+                    f"{row['interval'][0]:.1%} to {row['interval'][1]:.1%}",
+                    f"{row['compressed']:.0%}",
+                    f"{row['picture_tokens']:.1f}",
+                    f"{row['prompt_tokens']:.1f}",
+                    f"{row['cpu_seconds']:.2f}",
+                )
+                for row in result["rates"]["rows"]
+            ],
+        )
+    if "layout" in result:
+        found, measured = result["layout"], ("cpu_seconds", "memory_mib", "encoded")
+        rows = [
+            (layout, found[f"{tokens}_tokens"], *(found[name][layout] for name in measured))
+            for layout, tokens in (("tree", "unique"), ("rows", "padded"))
+        ]
+        table(f"{SAMPLES} samples under a picture", ("layout", "tokens", "CPU s", "MiB", "pictures encoded"), rows)
+
+
+if __name__ == "__main__":
+    main()
