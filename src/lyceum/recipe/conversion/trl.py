@@ -344,9 +344,7 @@ RULES: Mapping[str, Rule] = {
         {"sum_then_normalize": {"credit.kind": "group"}}, "standardise of each reward's part comes before its weight"
     ),
     "seed": to("seed"),
-    "mask_truncated_completions": asked(
-        never("truncated completions are graded and trained; reward kind overlong makes them cost"), _OFF
-    ),
+    "mask_truncated_completions": to("mask_truncated"),
     "model_revision": where({}, "a folder with that revision: model=FOLDER; main is what a name loads"),
 }
 
