@@ -45,6 +45,7 @@ from lyceum.reward.function_registry import reward_settings
 from lyceum.run.push import push as upload
 from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
+from lyceum.training.sizes import Sizes
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
@@ -76,7 +77,7 @@ def train(
     overwrite: bool = False,
     papers: Folders = (),
     progress: progress.Mode = "auto",
-    began: Callable[[int, int], None] = lambda threads, evaluated: None,
+    began: Callable[[int, int, Sizes], None] = lambda threads, evaluated, sizes: None,
     **keys: Any,
 ) -> Trained:
     """Run a recipe.
@@ -100,7 +101,7 @@ def train(
         papers: folders of papers of your own: their recipes are known by name, their components by kind.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
         began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
-            the number of CPU threads.
+            the number of CPU threads, of the tasks that are evaluated, and what the run will take.
         keys: further keys of the recipe.
     Returns:
         The finished run; ``learnt`` says whether its rewards had a learning signal. Where they had none, a warning

@@ -49,9 +49,7 @@ def few_lines(metrics: Mapping[str, Any]) -> list[str]:
     if not 0 < tasks < TOO_FEW:
         return []
     each = f"one task is {100 / tasks:.0f} points" if tasks > 1 else "one task is all of it"
-    return [
-        f"this accuracy says nothing of other tasks: {each}; more of them: tasks.heldout_share, evaluate.tasks"
-    ]
+    return [f"this accuracy says nothing of other tasks: {each}; more of them: tasks.heldout_share, evaluate.tasks"]
 
 
 def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:

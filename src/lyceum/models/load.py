@@ -299,6 +299,13 @@ def read_config(settings: ModelSettings) -> Any:
     return _whole_config(settings).get_text_config()
 
 
+def config_of(settings: ModelSettings) -> Any:
+    """The configuration of the model's text part, of a model in this package too."""
+    if settings.path in UNTRAINED:
+        return _untrained(settings)[0].config.get_text_config()
+    return read_config(settings)
+
+
 def _whole_config(settings: ModelSettings) -> Any:
     """The configuration of the model, all its parts."""
     folder, extra = _source(settings)
