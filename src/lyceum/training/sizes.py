@@ -551,14 +551,16 @@ def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[
     written = sum(
         _checkpoints(recipe.checkpoint_every, stage.steps, first=n > 0) for n, stage in enumerate(recipe.stages)
     )
-    models["checkpoints"] = min(2, written) * state
+    models["checkpoints"] = min(recipe.keep_checkpoints, written) * state
     if recipe.evaluate.save_best:
         models["best"] = saved
     if recipe.keep_stages:
         models["models of stages"] = (len(recipe.stages) - 1) * saved
     if recipe.keep is not None:
         each = (
-            saved
+            shape.trained * number
+            if recipe.keep.models == "adapter"
+            else saved
             if recipe.keep.dtype == "model"
             else saved * torch.finfo(getattr(torch, recipe.keep.dtype)).bits // 8 // number
         )

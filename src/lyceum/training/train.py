@@ -226,6 +226,7 @@ def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool)
         overwrite=overwrite,
         may_differ=MAY_DIFFER,
         with_defaults=with_defaults,
+        keep=recipe.keep_checkpoints,
         rollouts_every=recipe.rollouts_every,
         track=recipe.track,
     )

@@ -276,6 +276,7 @@ RULES: Mapping[str, Rule] = {
     "warmup_ratio": warm_up,
     "warmup_steps": lambda of, value: in_steps("learner.warmup_steps")(of, value) if value else warm_up(of, 0),
     "save_steps": in_steps("checkpoint_every"),
+    "save_total_limit": to("keep_checkpoints"),
     "save_strategy": every("checkpoint_every", "save_steps", 500),
     "eval_steps": in_steps("evaluate.every"),
     "eval_strategy": every("evaluate.every", "eval_steps", 500),

@@ -236,6 +236,7 @@ RULES: Mapping[str, Rule] = {
     f"{ROLLOUT}.val_kwargs.do_sample": sampled,
     "trainer.total_epochs": epochs,
     "trainer.save_freq": every("checkpoint_every"),
+    "trainer.max_actor_ckpt_to_keep": to("keep_checkpoints"),
     "trainer.test_freq": every("evaluate.every"),
     "trainer.logger": tracked,
     "trainer.experiment_name": trainer_name,
