@@ -44,7 +44,18 @@ MODELS: dict[str, dict[str, Any]] = {
 WORDS = {"5M": 1024, "32M": 8192, "101M": 24_576}
 """Vocabularies. The second model's embedding is not tied to its output."""
 RECIPES = (
-    *("grpo", "dapo", "dr-grpo", "rloo", "gspo", "ppo", "dpo", "reinforce-plus-plus", "sft", "treerl"),
+    *(
+        "grpo",
+        "dapo collect.keep=with-gradient",
+        "dr-grpo",
+        "rloo",
+        "gspo",
+        "ppo",
+        "dpo",
+        "reinforce-plus-plus",
+        "sft",
+        "treerl",
+    ),
     *("grpo model.lora=true", "grpo learner.gradient_checkpointing=true"),
 )
 TASKS, COMPLETION = 4, 64

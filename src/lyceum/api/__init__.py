@@ -59,6 +59,8 @@ wait_passively()  # where torch is not imported yet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from lyceum.recipe.conversion.convert import Conversion
+
 Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"] | Trained
 Resume = bool | Literal["auto"]
 Tasks = str | Path | Mapping[str, Any] | TasksSettings | Sequence[str | Path | Mapping[str, Any]] | Rows
@@ -574,6 +576,25 @@ def push(
         RunError: the hub refused, or cannot be reached.
     """
     return upload(Path(folder_of(run)), repository, which=which, public=public)
+
+
+@checked
+def convert(file: str | Path, overrides: Sequence[str] = (), *, rewards: str | Path = "") -> Conversion:
+    """A configuration of TRL, verl or OpenRLHF as a recipe; each of its keys is converted or named. It is not run.
+
+    Args:
+        file: a script, a configuration or a shell command.
+        overrides: ``KEY=VALUE`` that replace settings, by that library's names, such as ``num_processes=8``.
+        rewards: file that a script's reward functions will be in, which ``found.rewards`` is the text of.
+    Returns:
+        ``found.text``, the recipe's file with a comment for each key that has no counterpart, and ``found.recipe``, its
+        plain values; ``found.done`` and ``found.named``, what became of each key.
+    Raises:
+        RecipeError: the file cannot be read, or is none of these.
+    """
+    from lyceum.recipe.conversion.convert import convert as converted  # here: few use it
+
+    return converted(str(file), overrides, rewards=str(rewards))
 
 
 def recipes(papers: Folders = ()) -> dict[str, dict[str, str]]:

@@ -20,6 +20,8 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """Where a command says nothing."""
 
+EXTENDS, ROWS = "grpo", "tasks"
+
 ALWAYS: Mapping[str, Any] = {}
 
 NEWER = {

@@ -38,6 +38,8 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """Of January 2026, where a file says nothing."""
 
+EXTENDS, ROWS = "grpo", "tasks"
+
 ALWAYS: Mapping[str, Any] = {}
 OVERLONG = re.compile(
     r"(custom_reward_function|reward_model|reward)\.(reward_kwargs\.)?overlong_buffer(_cfg)?\."
