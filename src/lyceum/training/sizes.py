@@ -308,11 +308,13 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
     held, growing = cache(shape, work, number)
     held_by_evaluation, growing_there = cache(shape, evaluated, number)
     passes = backward(shape, work, number) if work.micro_batch and work.rows else {}
-    if not card and passes and max(shape.inner, shape.width) * through_the_model(work)[0] * number < HEAP_PIECE:
-        passes = {name: round(count * HEAP_WASTE) for name, count in passes.items()}
-        held_back = sum(passes.values())
-    else:
-        held_back = 0
+    pieces = {
+        "activations": max(shape.inner, shape.width) * through_the_model(work)[0] * number,
+        "logits": passes.get("logits", 0) // 4,
+    }
+    small = () if card else [name for name in passes if pieces[name] < HEAP_PIECE]
+    passes |= {name: round(passes[name] * HEAP_WASTE) for name in small}
+    held_back = sum(passes[name] for name in small)
 
     def beside(**parts: int) -> dict[str, int]:
         """What freed memory that was not given back does not cover is new."""
