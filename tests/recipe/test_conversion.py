@@ -270,3 +270,26 @@ def test_a_script_of_pairs_and_one_of_demonstrations_extend_recipes_of_theirs(tm
     (tmp_path / "both.py").write_text(DPO.replace("import DPOConfig", "import SFTTrainer, DPOConfig") + "SFTTrainer()")
     with pytest.raises(RecipeError, match="has trainers for dpo, sft; allowed: a script with one"):
         lyceum.convert(tmp_path / "both.py")
+
+
+def test_a_reward_of_openrlhf_runs_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs.py").write_text(
+        "import torch\n\n\ndef reward_func(queries, prompts, labels):\n"
+        "    return {'rewards': torch.tensor([float(q == p + a) for q, p, a in zip(queries, prompts, labels)])}\n"
+    )
+    Path("run.sh").write_text(
+        "python -m openrlhf.cli.train_ppo_ray --pretrain base --remote_rm_url theirs.py --label_key answer"
+    )
+    found = convert("run.sh", rewards="own_rewards.py")
+    assert found.recipe["reward"] == [{"kind": "trl", "function": ["own_rewards.py:reward_func"]}]
+    Path("own_rewards.py").write_text(found.rewards)
+    rows = [{"prompt": "1+1=", "completion": text, "answer": "2"} for text in ("2", "3")]
+    lines = []
+    lyceum.grade(rows, "own_rewards.py:reward_func", each=lines.append, progress="silent")
+    assert [line["score"] for line in lines] == [1.0, 0.0]
+    assert "--out FILE.yaml writes" in convert("run.sh").named["remote_rm_url"]
+    Path("run.sh").write_text(
+        "python -m openrlhf.cli.train_ppo_ray --pretrain base --remote_rm_url http://localhost:5000/r"
+    )
+    assert "a server of rewards" in convert("run.sh").named["remote_rm_url"]

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from lyceum.recipe.conversion import openrlhf, trl, verl
-from lyceum.recipe.conversion.configuration import Configuration
+from lyceum.recipe.conversion.configuration import Configuration, Script
 from lyceum.recipe.conversion.read import read_configuration
 from lyceum.recipe.conversion.rules import Converted, converted
 from lyceum.recipe.conversion.trl_given import IMITATED, PAIRS, RulesOfRows
@@ -108,6 +108,8 @@ def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> C
     source = ""
     if rewards and of.script is not None:
         source, of = _with_own_file(of, rewards)
+    elif rewards and of.library == "OpenRLHF" and (source := openrlhf.wrapper(of)):
+        of = Configuration(of.library, of.keys, Script(rewards))
     module = rules_of(of)
     named = openrlhf.older(of) if of.library == "OpenRLHF" else of
     renamed = dict(zip(named.keys, of.keys, strict=True))
