@@ -14,9 +14,14 @@ MOST_VALUES = 100_000
 """Values that are read of a script: lists of names of lists of names multiply."""
 
 OF_TRAINER: Mapping[str, Trainer] = {
-    **dict.fromkeys(("GRPOConfig", "RLOOConfig", "GRPOTrainer", "RLOOTrainer"), "online"),
-    **dict.fromkeys(("DPOConfig", "DPOTrainer"), "dpo"),
-    **dict.fromkeys(("SFTConfig", "SFTTrainer"), "sft"),
+    "GRPOConfig": "online",
+    "RLOOConfig": "online",
+    "DPOConfig": "dpo",
+    "SFTConfig": "sft",
+    "GRPOTrainer": "online",
+    "RLOOTrainer": "online",
+    "DPOTrainer": "dpo",
+    "SFTTrainer": "sft",
 }
 CONFIGS = tuple(name for name in OF_TRAINER if name.endswith("Config"))
 TRAINERS = tuple(name for name in OF_TRAINER if name.endswith("Trainer"))
