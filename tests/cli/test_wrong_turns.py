@@ -397,7 +397,7 @@ COMMANDS = [
     ("train grpo --on h100", "--on: got 'h100' without --dry-run; allowed: both, or neither"),
     ("train grpo --dry-run --on h10", "--on: got 'h10'; allowed: t4, l4,"),
     ("train grpo keep.every=2 keep.models=adapter", "keep.models: got 'adapter', but nothing is trained by adapters"),
-    ("train grpo keep.every=2 keep.models=lora", "keep.models: got 'lora'; allowed: merged, adapter"),
+    ("train grpo keep.every=2 keep.models=lora", "keep.models: got 'lora'; allowed: 'merged' or 'adapter'"),
     ("train grpo keep_checkpoints=0", "keep_checkpoints: got 0; allowed: 1 or more"),
     ("train grpo mask_truncated=2", "mask_truncated: got 2; allowed: true or false"),
     ("train sft mask_truncated=true", "mask_truncated: unknown key"),

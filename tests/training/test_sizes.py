@@ -16,6 +16,7 @@ from lyceum.training.sizes import (
     backward,
     cache,
     grown,
+    held_weights,
     phases,
     through_the_model,
     told,
@@ -52,6 +53,11 @@ def test_recomputed_activations_keep_the_layers_inputs():
     again = backward(TINY, Work(**{**vars(WORK), "recomputed": True}), 4)["activations"]
     # One layer's instead of both, and 46 tokens x 8 numbers for each layer's input and once less of attention's output.
     assert kept - again == activations(TINY, 46, 4) - 2 * 46 * 8 * 4 + 46 * 8 * 4
+
+
+def test_weights_in_4_bits_have_a_scale_for_each_64():
+    # 640 numbers in 4 bits are 320 bytes and ten scales of 4; the other 360 and 1000 of adapters have 4 bytes.
+    assert held_weights(Shape(**{**vars(TINY), "rank": 2, "rounded": 640}), 4) == 360 + 4 * 1360
 
 
 def test_the_cache_grows_by_half():

@@ -79,6 +79,7 @@ class Shape:
         heads, key_heads: their numbers.
         normed_heads: whether queries and keys have norms of their own.
         rank: of adapters; 0 where the weights are trained.
+        rounded: numbers that are held in 4 bits.
     """
 
     parameters: int
@@ -95,6 +96,7 @@ class Shape:
     key_heads: int
     normed_heads: bool = False
     rank: int = 0
+    rounded: int = 0
 
     @classmethod
     def of(cls, settings: ModelSettings) -> Shape:
@@ -131,6 +133,7 @@ class Shape:
             key_heads,
             any(".q_norm." in name for name in shapes),
             0 if settings.lora is None else settings.lora.rank,
+            sum(math.prod(of) for name, of in linear.items() if "lm_head" not in name) if settings.quantise else 0,
         )
 
 
@@ -192,6 +195,12 @@ def adapter_numbers(linear: Mapping[str, tuple[int, ...]], lora: LoraSettings) -
         if ("lm_head" not in name if named == "all-linear" else name.split(".")[-2:-1] and name.split(".")[-2] in named)
     )
     return sum(lora.rank * sum(of) for of in chosen)
+
+
+def held_weights(shape: Shape, number: int) -> int:
+    """Bytes of a model's weights and adapters; in 4 bits with a scale of 32 bits for each 64 numbers (bitsandbytes)."""
+    whole = shape.parameters - shape.rounded + (shape.trained if shape.rank else 0)
+    return whole * number + shape.rounded * 9 // 16
 
 
 def activations(shape: Shape, tokens: int, number: int) -> int:
@@ -298,7 +307,7 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
     trained = models * shape.trained if work.micro_batch else 0
     always = {
         "libraries": libraries,
-        "weights": models * (shape.parameters + (shape.trained if shape.rank else 0)) * number,
+        "weights": models * held_weights(shape, number),
         "frozen models": shape.parameters * (work.frozen * number + work.averages * FLOAT) + work.beside,
         "gradients": trained * number,
         "optimiser": 2 * trained * number,
