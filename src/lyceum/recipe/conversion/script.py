@@ -47,7 +47,7 @@ def read_script(path: str, text: str) -> Configuration:
         others = sorted({_name(call.func) for call in calls if _name(call.func).endswith(("Trainer", "Config"))})
         got = f"has {', '.join(others)}" if others else "has none"
         raise RecipeError(f"convert: {path} {got}; allowed: a script with {' or '.join((*CONFIGS, *TRAINERS))} of TRL")
-    trainers = {OF_TRAINER[name] for call in calls if (name := _name(call.func)) in OF_TRAINER}
+    trainers: set[Trainer] = {OF_TRAINER[name] for call in calls if (name := _name(call.func)) in OF_TRAINER}
     if len(trainers) > 1:
         raise RecipeError(f"convert: {path} has trainers for {', '.join(sorted(trainers))}; allowed: a script with one")
     return Configuration("TRL", dict(_Reader(module, text).settings()), _script(path, module, text), trainers.pop())
