@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lyceum.api import (
         boundary,
         compare,
+        convert,
         doctor,
         evaluate,
         grade,
@@ -66,6 +67,7 @@ __all__ = [
     "Unwritten",
     "boundary",
     "compare",
+    "convert",
     "doctor",
     "evaluate",
     "grade",

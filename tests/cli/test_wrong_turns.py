@@ -394,6 +394,15 @@ COMMANDS = [
     ("view runs/none", "run: runs/none is not a run's folder"),
     ("same a b", "run: a has no digests; allowed: a run that was trained with digests=true"),
     ("hints good.jsonl --output h.jsonl", "model: got none; allowed: a local model, or an endpoint and its model"),
+    ("train grpo --on h100", "--on: got 'h100' without --dry-run; allowed: both, or neither"),
+    ("train grpo --dry-run --on h10", "--on: got 'h10'; allowed: t4, l4,"),
+    ("train grpo keep.every=2 keep.models=adapter", "keep.models: got 'adapter', but nothing is trained by adapters"),
+    ("train grpo keep.every=2 keep.models=lora", "keep.models: got 'lora'; allowed: 'merged' or 'adapter'"),
+    ("train grpo keep_checkpoints=0", "keep_checkpoints: got 0; allowed: 1 or more"),
+    ("train grpo mask_truncated=2", "mask_truncated: got 2; allowed: true or false"),
+    ("train sft mask_truncated=true", "mask_truncated: unknown key"),
+    ("convert README.md", "convert: got README.md; allowed: a .py script with GRPOTrainer, RLOOTrainer, DPOTrainer or"),
+    ("convert my_reward.py", "convert: my_reward.py has none; allowed: a script with GRPOConfig"),
     ("doctor nomodel", "model.path: got 'nomodel'; allowed: base, scratch, scratch-pictures, a folder"),
 ]
 SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]

@@ -1,4 +1,4 @@
-"""Configurations of other libraries as recipes: seventeen of public repositories, and what is counted and computed."""
+"""Configurations of other libraries as recipes: twenty of public repositories, and what is counted and computed."""
 
 import json
 import shutil
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import lyceum
 from lyceum.cli.outcome import main
 from lyceum.recipe.conversion.configuration import Configuration
 from lyceum.recipe.conversion.convert import PLACEHOLDER, convert
@@ -29,6 +30,8 @@ def folder(tmp_path, monkeypatch):
     asked = [[{"role": "user", "content": f"{i}+4="}] for i in range(40)]
     rows = [json.dumps({**dict.fromkeys(columns, each), "answer": str(i + 4)}) for i, each in enumerate(asked)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    pairs = [json.dumps({"prompt": f"{i}+4=", "chosen": str(i + 4), "rejected": "0"}) for i in range(40)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,12 +48,17 @@ def test_every_key_is_converted_or_named_and_the_recipe_is_one(name, folder):
 
     Path("own_rewards.py").write_text(found.rewards)
     Path("mine.yaml").write_text(found.text)
-    here = ["model.path=base", "evaluate.tasks=null", "tasks={kind: dataset, path: rows.jsonl}", "output=runs"]
-    tasks = found.recipe["tasks"]
+    rows = (
+        "data={kind: file, path: pairs.jsonl}" if "data" in found.recipe else "tasks={kind: dataset, path: rows.jsonl}"
+    )
+    here = ["model.path=base", "evaluate.tasks=null", rows, "output=runs"]
+    given_rows = "data" in found.recipe
+    tasks = found.recipe.get("tasks")
     columns = tasks.get("columns", {}) if isinstance(tasks, dict) else {}
     of_rows = [f"tasks.columns.{key}={value}" for key, value in columns.items()]
     # The data set and the model are not here; all else is as it was converted.
-    assert rehearse(load_recipe("mine.yaml", [*here, *of_rows, "trust_code=true"])).tasks
+    found = rehearse(load_recipe("mine.yaml", [*here, *of_rows, "trust_code=true"]))
+    assert found.tasks or given_rows
 
 
 def test_the_page_has_what_became_of_each(folder):
@@ -198,8 +206,8 @@ def test_what_a_recipe_refuses_is_named_with_the_reason(tmp_path):
         ("a.py", "def f(:", "a.py is not Python"),
         (
             "a.py",
-            "DPOTrainer(model)",
-            "a.py has DPOTrainer; allowed: a script with GRPOConfig",
+            "KTOTrainer(model)",
+            "a.py has KTOTrainer; allowed: a script with GRPOConfig",
         ),
         ("a.yaml", "learning_rate: 1", "a.yaml has learning_rate; allowed: settings of TRL's GRPOConfig"),
         ("a.yaml", "[1]", "a.yaml holds no settings"),
@@ -233,3 +241,55 @@ def test_training_by_such_a_file_points_to_convert(file, folder, capsys):
 def test_a_number_that_is_none_takes_the_default():
     of = Configuration("TRL", {"a": None, "b": 0, "c": True, "d": 3})
     assert [of.number(key, 7) for key in "abcde"] == [7, 7, 7, 3, 7]
+
+
+DPO = """
+from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+args = DPOConfig(beta=0.2, loss_type="ipo", per_device_train_batch_size=2, gradient_accumulation_steps=8, max_steps=30)
+DPOTrainer(model="me/model", ref_model=None, args=args, train_dataset=load_dataset("me/pairs", split="train")).train()
+"""
+
+
+def test_a_script_of_pairs_and_one_of_demonstrations_extend_recipes_of_theirs(tmp_path):
+    (tmp_path / "dpo.py").write_text(DPO)
+    found = lyceum.convert(tmp_path / "dpo.py", ["num_processes=4"])
+    assert found.recipe["extends"] == "dpo"
+    # 2 pairs x 8 micro-batches x 4 processes are an update, which is a step
+    assert (found.recipe["tasks_per_step"], found.recipe["steps"]) == (64, 30)
+    assert found.recipe["objective"] == {"loss": "ipo", "beta": 0.2}
+    assert found.recipe["data"] == {"kind": "file", "path": "me/pairs", "split": "train"}
+    assert "tasks" not in found.recipe
+    (tmp_path / "sft.sh").write_text(
+        "trl sft --model_name_or_path me/model --dataset_name me/chats --packing --max_length 99"
+    )
+    found = lyceum.convert(tmp_path / "sft.sh")
+    assert (found.recipe["extends"], found.recipe["max_completion_tokens"]) == ("sft", 99)
+    assert "not packed" in found.named["packing"]
+    (tmp_path / "both.py").write_text(DPO.replace("import DPOConfig", "import SFTTrainer, DPOConfig") + "SFTTrainer()")
+    with pytest.raises(RecipeError, match="has trainers for dpo, sft; allowed: a script with one"):
+        lyceum.convert(tmp_path / "both.py")
+
+
+def test_a_reward_of_openrlhf_runs_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs.py").write_text(
+        "import torch\n\n\ndef reward_func(queries, prompts, labels):\n"
+        "    return {'rewards': torch.tensor([float(q == p + a) for q, p, a in zip(queries, prompts, labels)])}\n"
+    )
+    Path("run.sh").write_text(
+        "python -m openrlhf.cli.train_ppo_ray --pretrain base --remote_rm_url theirs.py --label_key answer"
+    )
+    found = convert("run.sh", rewards="own_rewards.py")
+    assert found.recipe["reward"] == [{"kind": "trl", "function": ["own_rewards.py:reward_func"]}]
+    Path("own_rewards.py").write_text(found.rewards)
+    rows = [{"prompt": "1+1=", "completion": text, "answer": "2"} for text in ("2", "3")]
+    lines = []
+    lyceum.grade(rows, "own_rewards.py:reward_func", each=lines.append, progress="silent")
+    assert [line["score"] for line in lines] == [1.0, 0.0]
+    assert "--out FILE.yaml writes" in convert("run.sh").named["remote_rm_url"]
+    Path("run.sh").write_text(
+        "python -m openrlhf.cli.train_ppo_ray --pretrain base --remote_rm_url http://localhost:5000/r"
+    )
+    assert "a server of rewards" in convert("run.sh").named["remote_rm_url"]

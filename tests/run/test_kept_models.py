@@ -62,3 +62,43 @@ def test_a_number_of_steps_is_needed():
     with pytest.raises(RecipeError, match=r"keep.every: got 0; allowed: 1 or more"):
         load_recipe("grpo", ["keep.every=0"])
     assert load_recipe("grpo").keep is None
+
+
+@pytest.mark.filterwarnings("ignore::lyceum.utils.errors.NothingLearntWarning")
+def test_adapters_are_kept_without_merging_and_read_with_their_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    keys = SMALL | {"model": "base", "reward": lambda completion: len(completion) % 2, "learner.lr": 0.1}
+    for models in ("adapter", "merged"):
+        lyceum.train("grpo", **keys, **{"keep.every": 2, "keep.models": models, "model.lora.rank": 2, "name": models})
+    alone, whole = (Path("runs") / name / "kept_models/step-4" for name in ("adapter", "merged"))
+    held = {name: sum(file.stat().st_size for file in of.rglob("*")) for name, of in (("a", alone), ("m", whole))}
+    assert held["a"] < 0.1 * held["m"]
+    assert not (alone / "config.json").exists()
+    read, merged = (lyceum.load_model(str(of)) for of in (alone, whole))
+    own = dict(merged.module.named_parameters())
+    assert all(torch.allclose(weight, own[name], atol=1e-6) for name, weight in read.module.named_parameters())
+    how = {"n": 2, "samples": 1, "k": [1], "max_completion_tokens": 4, "progress": "silent", "seed": 3}
+    accuracies = [lyceum.evaluate(of, "chain", **how)["overall"] for of in (alone, whole)]
+    assert accuracies[0] == accuracies[1]
+    (alone / "adapter_config.json").write_text('{"base_model_name_or_path": "runs/nowhere"}')
+    with pytest.raises(RecipeError, match=r"the adapters of .*step-4 belong to another model, model.path"):
+        lyceum.evaluate(alone, "chain", **how)
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (["model=base"], "nothing is trained by adapters"),
+        (["model.path=scratch", "model.lora=true"], "in no folder"),
+        (["model.lora=true", "keep.dtype=bfloat16"], "allowed: model, or models=merged"),
+    ],
+)
+def test_adapters_that_would_mean_nothing_alone_are_refused(keys: list[str], why: str):
+    with pytest.raises(RecipeError, match=why):
+        load_recipe("grpo", [*keys, "keep.every=2", "keep.models=adapter"])
+
+
+@pytest.mark.filterwarnings("ignore::lyceum.utils.errors.NothingLearntWarning")
+def test_as_many_checkpoints_are_kept_as_are_wanted(tmp_path: Path):
+    run = lyceum.train("grpo", **SMALL, output=str(tmp_path), checkpoint_every=1, keep_checkpoints=3)
+    assert sorted(each.name for each in (run.path / "checkpoints").iterdir()) == [f"step-00000{n}" for n in (2, 3, 4)]

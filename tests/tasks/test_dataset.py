@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_task import NO_MODEL
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from lyceum.core.component import explain
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
 from lyceum.recipe.schema import load_recipe, tasks_from_text
+from lyceum.tasks._split import checksum, held_out
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
@@ -408,3 +410,16 @@ def test_a_list_of_files_is_a_mixture(path: str):
     }
     recipe = load_recipe("grpo", [("tasks", [path, "countdown"])])
     assert [part.tasks.kind for part in recipe.tasks.parts] == ["dataset", "countdown"]
+
+
+@pytest.mark.parametrize(
+    ("problems", "share", "held"), [(81, 0.1, 8), (81, 0.5, 41), (10, 0.3, 3), (5, 0.1, 1), (4, 0.1, 0)]
+)
+def test_the_share_that_is_held_out_is_exact(problems, share, held):
+    # 81 x 0.1 is 8.1, 81 x 0.5 is 40.5 and 5 x 0.1 is 0.5, which are rounded up; 4 x 0.1 is 0.4, which is not.
+    checksums = np.array([checksum(f"problem {n}") for n in range(problems) for _ in range(1 + n % 3)], np.uint32)
+    out = held_out(checksums, share)
+    assert len(np.unique(checksums[out])) == held
+    assert not set(checksums[out]) & set(checksums[~out])  # rows of one problem are on one side
+    more = held_out(checksums, min(1.0, 2 * share))
+    assert (more | ~out).all()  # a larger share holds out the same, and more

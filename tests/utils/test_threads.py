@@ -100,7 +100,7 @@ def test_a_resumed_run_goes_on_with_its_threads_and_another_number_is_warned_of(
             try:
                 train(
                     load_recipe("grpo", [*SMALL, f"output={tmp_path}", *keys]),
-                    began=lambda threads, _: told.append(threads),
+                    began=lambda threads, *_: told.append(threads),
                     **how,
                 )
             finally:

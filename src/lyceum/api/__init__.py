@@ -45,6 +45,7 @@ from lyceum.reward.function_registry import reward_settings
 from lyceum.run.push import push as upload
 from lyceum.training.replay import Replayed
 from lyceum.training.replay import replay as run_replay
+from lyceum.training.sizes import Sizes
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
@@ -57,6 +58,8 @@ wait_passively()  # where torch is not imported yet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from lyceum.recipe.conversion.convert import Conversion
 
 Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"] | Trained
 Resume = bool | Literal["auto"]
@@ -76,7 +79,7 @@ def train(
     overwrite: bool = False,
     papers: Folders = (),
     progress: progress.Mode = "auto",
-    began: Callable[[int, int], None] = lambda threads, evaluated: None,
+    began: Callable[[int, int, Sizes], None] = lambda threads, evaluated, sizes: None,
     **keys: Any,
 ) -> Trained:
     """Run a recipe.
@@ -100,7 +103,7 @@ def train(
         papers: folders of papers of your own: their recipes are known by name, their components by kind.
         progress: display of progress: ``live``, ``plain``, ``json``, ``silent``, or ``auto``, by where it runs.
         began: advanced, for programs around a run: called when everything was checked, before a model is loaded, with
-            the number of CPU threads.
+            the number of CPU threads, of the tasks that are evaluated, and what the run will take.
         keys: further keys of the recipe.
     Returns:
         The finished run; ``learnt`` says whether its rewards had a learning signal. Where they had none, a warning
@@ -573,6 +576,25 @@ def push(
         RunError: the hub refused, or cannot be reached.
     """
     return upload(Path(folder_of(run)), repository, which=which, public=public)
+
+
+@checked
+def convert(file: str | Path, overrides: Sequence[str] = (), *, rewards: str | Path = "") -> Conversion:
+    """A configuration of TRL, verl or OpenRLHF as a recipe; each of its keys is converted or named. It is not run.
+
+    Args:
+        file: a script, a configuration or a shell command.
+        overrides: ``KEY=VALUE`` that replace settings, by that library's names, such as ``num_processes=8``.
+        rewards: file that a script's reward functions will be in, which ``found.rewards`` is the text of.
+    Returns:
+        ``found.text``, the recipe's file with a comment for each key that has no counterpart, and ``found.recipe``, its
+        plain values; ``found.done`` and ``found.named``, what became of each key.
+    Raises:
+        RecipeError: the file cannot be read, or is none of these.
+    """
+    from lyceum.recipe.conversion.convert import convert as converted  # here: few use it
+
+    return converted(str(file), overrides, rewards=str(rewards))
 
 
 def recipes(papers: Folders = ()) -> dict[str, dict[str, str]]:

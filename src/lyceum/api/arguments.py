@@ -139,7 +139,7 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "Resume": (lambda value: isinstance(value, bool) or value == "auto", "True, False or 'auto'"),
     "Mapping[str, Mapping[str, Any]] | None": _optional((_are_keys_of_labels, "a mapping {LABEL: {KEY: VALUE}}")),
-    "Callable[[int, int], None]": _CALLED,
+    "Callable[[int, int, Sizes], None]": _CALLED,
     "Callable[[Line], None] | None": _optional(_CALLED),
     "Trained | Path | str | Rows": (_is_no_number, "a file, rows, or a run"),
     "str | Path | Mapping[str, Any] | None": (_is_no_number, "a kind, a folder, settings, or None"),

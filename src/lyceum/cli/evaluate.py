@@ -32,7 +32,7 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.cli.show import accuracy_table, count, reward_lines, ungraded_lines
+        from lyceum.cli.show import accuracy_table, count, few_lines, reward_lines, ungraded_lines
         from lyceum.evaluation.measure import Unwritten
 
         unwritten: list[str] = []
@@ -49,7 +49,7 @@ def command(
         out.json(metrics)
         if as_json:
             return
-        out.show("", accuracy_table(metrics), *reward_lines(metrics))
+        out.show("", accuracy_table(metrics), *few_lines(metrics), *reward_lines(metrics))
         out.show(
             f"{count(metrics['tokens_sampled'])} tokens sampled in {metrics['seconds']:.1f} s, "
             f"{metrics['completion_tokens_mean']:.1f} per completion"

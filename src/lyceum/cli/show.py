@@ -39,6 +39,19 @@ def held_out_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
     return found
 
 
+TOO_FEW = 10
+"""Tasks below which an accuracy says nothing of a method."""
+
+
+def few_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """A line where so few tasks were evaluated that one more or less is a large share of them."""
+    tasks = metrics.get("tasks") or 0
+    if not 0 < tasks < TOO_FEW:
+        return []
+    each = f"one task is {100 / tasks:.0f} points" if tasks > 1 else "one task is all of it"
+    return [f"this accuracy says nothing of other tasks: {each}; more of them: tasks.heldout_share, evaluate.tasks"]
+
+
 def reward_lines(*sittings: Mapping[str, Any]) -> list[str]:
     """Mean reward of one evaluation, or before and after, if it differs from accuracy."""
     last = sittings[-1]

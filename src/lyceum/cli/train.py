@@ -21,6 +21,7 @@ from lyceum.utils.terminal import printable, quoted
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
     from lyceum.core.settings import StageSettings, TasksSettings
     from lyceum.recipe.schema import Recipe
+    from lyceum.training.sizes import Sizes
 
 SMALL_MODELS_LR = 5e-5
 """Learning rate from which full training of larger models is likely to diverge (no unit)."""
@@ -47,6 +48,10 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, show the plan and the first prompt, and stop.")
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="CARD", help="With --dry-run: hold it against a card that is not here, as h100."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model by a recipe.
@@ -60,8 +65,10 @@ def command(
     with printing(as_json) as output:
         from lyceum.learner.fsdp import process_number, processes
         from lyceum.recipe.schema import load_recipe
-        from lyceum.utils.errors import Interrupted, NothingLearntWarning
+        from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
 
+        if on is not None and not dry_run:
+            raise RecipeError(f"--on: got {quoted(on)} without --dry-run; allowed: both, or neither")
         loaded = load_recipe(recipe, [*keys, *([("name", name)] if name is not None else [])])
         check_processes(loaded, nproc)
         if process_number() > 0:
@@ -69,13 +76,15 @@ def command(
         check_paths(loaded, resume=resume, overwrite=overwrite)
         replaced = replaced_parts(recipe, keys)
         if dry_run:
-            return rehearse(output, loaded, resume=resume, overwrite=overwrite, replaced=replaced)
+            return rehearse(output, loaded, resume=resume, overwrite=overwrite, replaced=replaced, card=on)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
         from lyceum.run.checkpoint import DiskFull
         from lyceum.utils.atomic_files import FULL
 
-        def began(threads: int, evaluated: int) -> None:
-            output.show(*plan(loaded, resume=resume, threads=threads, evaluated=evaluated, replaced=replaced))
+        def began(threads: int, evaluated: int, sizes: Sizes) -> None:
+            output.show(
+                *plan(loaded, resume=resume, threads=threads, evaluated=evaluated, sizes=sizes, replaced=replaced)
+            )
 
         folder = Path(loaded.output) / loaded.name
         warnings.simplefilter("ignore", NothingLearntWarning)  # the last lines say so
@@ -105,16 +114,19 @@ def command(
             raise Failure(NOTHING_LEARNT, [cause, *untold, *same], **document)
 
 
-def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, replaced: str) -> None:
-    """Show what the run would begin with."""
+def rehearse(
+    output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, replaced: str, card: str | None = None
+) -> None:
+    """Show what the run would begin with, and what it would take."""
     from rich.text import Text
 
     from lyceum.training.train import rehearse as checked
     from lyceum.utils.numbers import counted
 
-    found = checked(recipe, resume=resume, overwrite=overwrite)
-    task = found.first
-    output.show(*plan(recipe, resume=resume, threads=found.threads, evaluated=found.evaluated, replaced=replaced))
+    found = checked(recipe, resume=resume, overwrite=overwrite, card=card)
+    task, sizes = found.first, found.sizes
+    told = {"threads": found.threads, "evaluated": found.evaluated, "sizes": sizes}
+    output.show(*plan(recipe, resume=resume, replaced=replaced, **told), sizes_table(sizes), "")
     held_out = f", {found.held_out} held out" if found.held_out else ""
     counts = "" if found.tasks is None else f"{counted(found.tasks, 'task')} to train on{held_out}. "
     output.show(
@@ -132,6 +144,10 @@ def rehearse(output: Output, recipe: Recipe, *, resume: bool, overwrite: bool, r
             "held_out": found.held_out,
             "first": {"task_id": task.id, "prompt": found.prompt, "tokens": found.tokens, "answer": task.answer},
             "threads": found.threads,
+            "memory": {phase: dict(parts) for phase, parts in sizes.memory.items()},
+            "memory_free": sizes.free,
+            "disk": dict(sizes.disk),
+            "disk_free": sizes.disk_free,
         }
     )
 
@@ -240,11 +256,12 @@ def _kind_of(part: Any) -> str:
     return str(part.get("kind", "function")) if isinstance(part, dict) else str(part)
 
 
-def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced: str = "") -> list[Any]:
+def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, sizes: Sizes, replaced: str = "") -> list[Any]:
     """Summary of the run that is about to start, in a few lines.
 
     Args:
         evaluated: number of tasks that are evaluated.
+        sizes: what it will take.
         replaced: as :func:`replaced_parts` has it.
     """
     from rich.table import Table
@@ -289,10 +306,70 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, replaced
         row("note", f"{100 * share:g} % of the rows are held out, though nothing is evaluated: tasks.heldout_share=0")
     row("output", f"{Path(recipe.output) / recipe.name}{' (resumed)' if resume else ''}")
     row("threads", in_words(threads))
-    for note in (few_note(evaluated, recipe.evaluate.n), scale_note(recipe), *warmup_notes(recipe)):
+    row("memory", memory_line(sizes))
+    row("disk", disk_line(sizes))
+    for note in (*size_notes(sizes), few_note(evaluated, recipe.evaluate.n), scale_note(recipe), *warmup_notes(recipe)):
         if note:
             row("note", note)
     return [lines, ""]
+
+
+def memory_line(sizes: Sizes) -> str:
+    """The peak, its phase, its largest parts, and what there is."""
+    from lyceum.training.sizes import in_gib
+
+    parts = sizes.memory[sizes.peak_phase]
+    largest = sorted(parts, key=lambda name: -parts[name])[:4]
+    told = ", ".join(f"{name} {in_gib(parts[name])}" for name in largest)
+    return f"at most {in_gib(sizes.peak)} ({sizes.peak_phase}: {told}); {sizes.of} has {in_gib(sizes.free)}"
+
+
+def disk_line(sizes: Sizes) -> str:
+    """What the run's folder will take, its largest parts, and what is free."""
+    from lyceum.utils.atomic_files import size
+
+    largest = sorted(sizes.disk, key=lambda name: -sizes.disk[name])[:3]
+    told = ", ".join(f"{name} {size(sizes.disk[name])}" for name in largest)
+    return f"{size(sum(sizes.disk.values()))} ({told}); {size(sizes.disk_free)} are free"
+
+
+def size_notes(sizes: Sizes) -> list[str]:
+    """Lines where memory or disk may not do, with the key that would mend it, and of what was not counted."""
+    from lyceum.training.sizes import in_gib
+    from lyceum.utils.atomic_files import size
+
+    found: list[str] = []
+    if not sizes.fits:
+        advice = f"; less: {sizes.mend}" if sizes.mend else ""
+        found.append(
+            f"completions as long as they may be take {in_gib(sizes.peak)} of memory, and {sizes.of} has "
+            f"{in_gib(sizes.free)}, so that the system may end the run{advice}"
+        )
+    if sum(sizes.disk.values()) > sizes.disk_free:
+        found.append(
+            f"the disk has {size(sizes.disk_free)} free: less with checkpoint_every=0, or output=FOLDER elsewhere"
+        )
+    if sizes.uncounted:
+        found.append(f"memory does not count models of {', '.join(sizes.uncounted)}")
+    return found
+
+
+def sizes_table(sizes: Sizes) -> Any:
+    """Memory by phase and part, and the disk's parts."""
+    from rich.table import Table
+
+    from lyceum.training.sizes import in_gib
+    from lyceum.utils.atomic_files import size
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    for phase, parts in sizes.memory.items():
+        told = ", ".join(f"{name} {in_gib(count)}" for name, count in parts.items())
+        table.add_row(phase, in_gib(sum(parts.values())), told)
+    table.add_row("disk", size(sum(sizes.disk.values())), ", ".join(f"{n} {size(c)}" for n, c in sizes.disk.items()))
+    return table
 
 
 FEW = 30
@@ -311,8 +388,7 @@ def few_note(evaluated: int, wanted: int) -> str:
         return ""
     return (
         f"an accuracy over {counted(evaluated, 'held-out task')} is known to {98 / math.sqrt(evaluated):.0f} points at "
-        "best: tasks.heldout_share=0.3 (rows are held out by a checksum, which meets the share on average), or "
-        "evaluate.tasks=FILE"
+        "best: a larger tasks.heldout_share, such as 0.3, or evaluate.tasks=FILE"
     )
 
 
@@ -390,7 +466,7 @@ def _short(value: Any) -> str:
 
 def close(output: Output, run: Any, recipe: Recipe) -> None:
     """Show accuracy, an example, the cost, and next commands."""
-    from lyceum.cli.show import cost_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
+    from lyceum.cli.show import cost_lines, few_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
     from lyceum.core.component import own_within
     from lyceum.reward.base import named_code
 
@@ -398,7 +474,7 @@ def close(output: Output, run: Any, recipe: Recipe) -> None:
     output.show("")
     if summary.get("before") and summary.get("after"):
         if summary["after"].get("overall"):
-            output.show(held_out_table(summary["before"], summary["after"]))
+            output.show(held_out_table(summary["before"], summary["after"]), *few_lines(summary["after"]))
         output.show(*reward_lines(summary["before"], summary["after"]), *ungraded_lines(summary["after"]))
     chosen = side_by_side(run.examples)
     if chosen is not None:

@@ -81,6 +81,8 @@ class Forest:
         episode: which rows are one episode (``Node.others``), numbered in their order. They have one reward, and what
             is counted or compared by trajectories takes an episode once, by its last row. None where each row is one.
         repeated: how many of a row's first tokens earlier rows of its episode have, and train; None with ``episode``.
+        truncated: rows of episodes that a token limit ended.
+        untrained: rows that nothing is trained on, though credit compared them; None where all are.
     """
 
     ROOT: ClassVar[int] = ROOT
@@ -113,6 +115,8 @@ class Forest:
     parts: Mapping[str, Float[Tensor, " R"]] = field(default_factory=dict)
     episode: Int[Tensor, " R"] | None = None
     repeated: Int[Tensor, " R"] | None = None
+    truncated: Bool[Tensor, " R"] | None = None
+    untrained: Bool[Tensor, " R"] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -157,12 +161,12 @@ class Forest:
         return Rows(index.add_(place).masked_fill_(~present, 0), present)
 
     def trainable(self, rows: Rows, origins: tuple[Origin, ...] = (Origin.POLICY,)) -> Bool[Tensor, "R L"]:
-        """Tokens of these origins, by default the policy's; never a row's first, which nothing predicts, and once in
-        each episode."""
+        """Tokens of these origins, by default the policy's; never a row's first, which nothing predicts, once in each
+        episode, and none of ``untrained`` rows."""
         origin = rows.gather(self.origin, fill=int(Origin.PROMPT))
         mask = torch.isin(origin, torch.tensor([int(o) for o in origins])) & self.counted(rows)
         mask[:, :1] = False
-        return mask
+        return mask if self.untrained is None else mask & ~self.untrained[:, None]
 
     def counted(self, rows: Rows) -> Bool[Tensor, "R L"]:
         """The tokens of each row, but for those that an earlier row of its episode has."""
@@ -222,6 +226,8 @@ class Forest:
             parts={name: value[chosen] for name, value in self.parts.items()},
             episode=None if self.episode is None else self.episode[chosen],
             repeated=None if self.repeated is None else self.repeated[chosen],
+            truncated=None if self.truncated is None else self.truncated[chosen],
+            untrained=None if self.untrained is None else self.untrained[chosen],
         )
 
     def written_by(self, model: int) -> WrittenPart:
@@ -250,6 +256,10 @@ class Forest:
     def owned(self) -> Int[Tensor, " R"]:
         """How many tokens each row owns: those that no earlier row passes."""
         return torch.bincount(self.first_row, minlength=self.n_rows)
+
+    def without_truncated(self) -> Forest:
+        """The same rows, of which the truncated ones are not trained."""
+        return replace(self, untrained=self.truncated)
 
     def with_columns(self, **columns: Tensor) -> Forest:
         return replace(self, columns={**self.columns, **columns})
@@ -322,6 +332,7 @@ def build_forest(
     correct: list[float] = []
     parts: list[Mapping[str, float]] = []
     weight: list[float] = []
+    truncated: list[bool] = []
     for t, tree in enumerate(trees):
         end_of: dict[int, int] = {}
         compared: dict[tuple[str, str | None], int] = {}
@@ -360,6 +371,7 @@ def build_forest(
             reward.append(outcome)
             correct.append(float("nan") if grade.verdict is None else float(grade.verdict))
             parts.append(grade.parts)
+            truncated.append(end.finish == "length")
             weight.append(1.0 if weights is None else weights[t])
     columns = {name: torch.from_numpy(column) for name, column in trie.columns().items()}
     grafted, model = columns.pop("grafted"), columns.pop("model")
@@ -380,6 +392,7 @@ def build_forest(
         node_key=node_key or None,
         constraint=constraint,
         role=role if any(role) else None,
+        truncated=torch.tensor(truncated, dtype=torch.bool),
         parts={
             name: torch.tensor([of.get(name, nan) for of in parts], dtype=floats)
             for name in dict.fromkeys(name for of in parts for name in of)

@@ -342,7 +342,8 @@ class FsdpLearner(LocalLearner):
     def _prepare(self, forest: Forest) -> None:
         """Have all processes know the forest, and the policy's weights as they are."""
         self._refresh()
-        if self._forest is None or self._forest.token is not forest.token:
+        known = self._forest
+        if known is None or known.token is not forest.token or known.untrained is not forest.untrained:
             tensors = {f.name: getattr(forest, f.name) for f in fields(forest) if f.name not in LEFT_OUT}
             self._in_all("bring", forest=tensors)
             self._forest = forest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.rates import FILE, add_rates, save_rates
 from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
-from lyceum.models.weights import Checkpoint, check_finite, check_folder
+from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
@@ -36,6 +37,7 @@ from lyceum.utils.terminal import quoted
 
 BASE, SCRATCH, SCRATCH_PICTURES, PLAIN = "base", "scratch", "scratch-pictures", "plain"
 UNTRAINED = (SCRATCH, SCRATCH_PICTURES)
+ADAPTERS = "adapter_config.json"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
 
@@ -168,6 +170,9 @@ def check_model(settings: ModelSettings) -> None:
         return _check_absent(path, place)
     if not place.is_dir():
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
+    if (base := base_of(settings)) is not None:
+        with errors_name(f"model.path: the adapters of {path} belong to another model, model"):
+            return check_model(base)
     config = place / "config.json"
     if not config.is_file():
         raise RecipeError(
@@ -177,6 +182,31 @@ def check_model(settings: ModelSettings) -> None:
     if not any((place / name).is_file() for name in names):
         raise RecipeError(f"model.path: {path} has no tokenizer ({', '.join(names[:2])}); save it beside the model")
     check_folder("model.path", path, place)
+
+
+def base_of(settings: ModelSettings) -> ModelSettings | None:
+    """The model that a folder of adapters, with a tokenizer beside them, was trained on; None for any other path.
+
+    Raises:
+        RecipeError: the adapters do not name it.
+    """
+    place = local_path(settings.path)
+    if settings.path in ("", BASE, *UNTRAINED) or (place / "config.json").is_file():
+        return None
+    if not ((place / ADAPTERS).is_file() and (place / "tokenizer_config.json").is_file()):
+        return None
+    named = read_object("model.path", place / ADAPTERS).get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise RecipeError(
+            f"model.path: {place / ADAPTERS}: base_model_name_or_path: got {quoted(named)}; allowed: the model that "
+            "the adapters were trained on"
+        )
+    if settings.quantise is not None:
+        raise RecipeError(
+            f"model.quantise: got {settings.quantise!r} with the adapters of {settings.path}, which are merged when "
+            "they are read; allowed: null"
+        )
+    return settings.model_copy(update={"path": named, "lora": None})
 
 
 def no_model_yet(run: Path) -> str:
@@ -288,6 +318,7 @@ def read_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
     if path in UNTRAINED:
         return _untrained(settings)[1]
     folder, extra = _source(settings)
+    folder = folder if base_of(settings) is None else str(local_path(path))
     if "gguf_file" not in extra:
         # The tokenizer's loader reads it too: its errors must not be reported as the tokenizer's.
         read_config(settings)
@@ -308,6 +339,13 @@ def read_config(settings: ModelSettings) -> Any:
         RecipeError: there is none, or it is not as transformers defines it.
     """
     return _whole_config(settings).get_text_config()
+
+
+def config_of(settings: ModelSettings) -> Any:
+    """The configuration of the model's text part, of a model in this package too."""
+    if settings.path in UNTRAINED:
+        return _untrained(settings)[0].config.get_text_config()
+    return read_config(settings)
 
 
 def _whole_config(settings: ModelSettings) -> Any:
@@ -427,6 +465,11 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
         else:
             extra = _unpacked() if "gguf_file" in source.extra else {}
         module = source.load(_auto_class(settings), getattr(torch, settings.dtype), seed=settings.seed, **extra)
+        if base_of(settings) is not None:
+            failed = user_file("model.path", f"the adapters of {settings.path} cannot be loaded", "save them again")
+            with failed, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+                module = cast(Any, peft.PeftModel.from_pretrained(module, local_path(settings.path))).merge_and_unload()
     quantizer = getattr(module, "hf_quantizer", None)
     if quantizer is not None and settings.quantise is None:
         quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
@@ -481,6 +524,30 @@ def save_policy(policy: Policy, folder: Path, *, dtype: str | None = None) -> No
         own = module is policy.module
         module = cast(Any, copy.deepcopy(module) if own else module).to(dtype=getattr(torch, dtype))
     save_module(module, policy.tokenizer, folder, adapter=cast(Any, policy.module) if policy.adapters else None)
+
+
+@quiet()
+def save_adapters(policy: Policy, folder: Path) -> None:
+    """The adapters alone and the tokenizer, atomically: a folder that :func:`load_policy` reads with the model that
+    the adapters name, which is ``base`` or a place where that model is.
+
+    Raises:
+        OSError: it could not be written; nothing of it is left, and the previous folder is intact.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        cast(Any, policy.module).save_pretrained(partial)
+        policy.tokenizer.save_pretrained(partial)
+        written = json.loads((partial / ADAPTERS).read_text())
+        place = Path(written["base_model_name_or_path"])
+        own = place == Path(str(files("lyceum.models") / BASE))
+        written["base_model_name_or_path"] = BASE if own else str(place.absolute()) if place.is_dir() else str(place)
+        (partial / ADAPTERS).write_text(to_json(written, indent=2) + "\n")
+        replace_folder(partial, folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def merged(module: nn.Module) -> transformers.PreTrainedModel:
@@ -553,6 +620,8 @@ def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
     extra: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
     if settings.path == BASE:
         return str(files("lyceum.models") / BASE), extra
+    if (base := base_of(settings)) is not None:
+        return _source(base)
     place = local_path(settings.path)
     if place.suffix == ".gguf":
         return str(place.parent), extra | {"gguf_file": place.name}

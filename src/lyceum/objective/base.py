@@ -117,6 +117,8 @@ class BaseObjective(Stateless):
     def plan(self, forest: Forest, credited: Credited, updates: Sequence[Int[Tensor, " r"]]) -> StepPlan:
         mask = forest.trainable(forest.rows(), self.origins)
         trained = (credited.advantage != 0).any(1) if self.skips else torch.ones(forest.n_rows, dtype=torch.bool)
+        if forest.untrained is not None:
+            trained &= ~forest.untrained
         return StepPlan(self.weights(mask, updates, forest.episode), trained)
 
     def weights(

@@ -48,7 +48,7 @@ from lyceum.core.settings import (
     TasksSettings,
 )
 from lyceum.core.types import Sampling
-from lyceum.models.load import ModelSettings
+from lyceum.models.load import UNTRAINED, ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import answered, known_elsewhere, misspelt, of_trl, of_verl
 from lyceum.reward.base import named_code
@@ -172,9 +172,18 @@ class KeptModels(Settings):
 
     every: int = Field(ge=1)
     """Steps of a stage between them; the last step's is the stage's own model."""
+    models: Literal["merged", "adapter"] = "merged"
+    """What is saved of a model with adapters (``model.lora``): the whole model, adapters merged; or the adapters alone,
+    which take hundreds of times less disk, and are read together with the model that they were trained on."""
     dtype: Literal["model", "float32", "bfloat16", "float16"] = "model"
     """Data type in which they are saved; model is that of the trained weights. Half precision takes half the disk of
     float32, and rounds small updates away: an evaluation of it may differ."""
+
+    @model_validator(mode="after")
+    def _adapters_as_they_are(self) -> KeptModels:
+        if self.models == "adapter" and self.dtype != "model":
+            raise ValueError(f"dtype: got {self.dtype!r} with models 'adapter'; allowed: model, or models=merged")
+        return self
 
 
 class Recipe(Settings):
@@ -217,8 +226,11 @@ class Recipe(Settings):
     resumed, else the cores that this process may use (affinity, the quota of its container). Another number rounds
     differently in the last bits."""
     keep: KeptModels | None = None
-    """Keep the model of every so many steps in ``kept_models/step-N``, a Hugging Face folder with adapters merged,
-    which ``lyceum eval`` and ``lyceum boundary`` take; none by default. Each takes the disk of a model."""
+    """Keep the model of every so many steps in ``kept_models/step-N``, a Hugging Face folder or one of adapters, which
+    ``lyceum eval``, ``compare`` and ``boundary`` take; none by default. A whole one takes the disk of a model."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """Number of checkpoints kept, the latest ones; a run resumes from the last. Each takes the disk of weights and
+    optimiser. For models to evaluate: ``keep``, and ``evaluate.save_best``."""
     keep_stages: bool = True
     """Keep the model that each stage but the last leaves, in ``stages/NAME/model``; the last one's is ``model``."""
     rollouts_every: int = Field(default=10, ge=1)
@@ -438,6 +450,8 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
             f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share weights in 4 bits; "
             "allowed: learner.kind=local, or null"
         )
+    if recipe.keep is not None and recipe.keep.models == "adapter" and (why := adapters_alone(recipe.model)):
+        lines.append(f"keep.models: got 'adapter', but {why}; allowed: merged")
     lines += [
         f"reward.kind: got '{part.kind}', which reads a model that evaluations do not have; allowed: in a stage's own "
         "reward"
@@ -583,6 +597,15 @@ def as_finished(stage: StageSettings) -> bool:
     """Whether what a stage trains depends on the clock."""
     runtime = stage.composition().runtime
     return runtime is not None and runtime.as_finished
+
+
+def adapters_alone(model: ModelSettings) -> str:
+    """Why a model's adapters mean nothing without it, as a clause; empty where they can be read with it."""
+    if model.lora is None:
+        return "nothing is trained by adapters (model.lora)"
+    if model.path in UNTRAINED or model.path.endswith(".gguf"):
+        return f"a model {quoted(model.path)} is in no folder that they could be read with"
+    return "they are trained on rounded weights (model.quantise)" if model.quantise is not None else ""
 
 
 def check_evaluation_engine(recipe: Recipe) -> list[str]:

@@ -71,7 +71,9 @@ def step_digests(
             "sum": sum(outcomes),
         },
         # A constraint is the recipe's, and no numbers; the parts of the reward are among the grades.
-        "forest": {} if forest is None else _of_fields(replace(forest, constraint=None, parts={})),
+        "forest": {}
+        if forest is None
+        else _of_fields(replace(forest, constraint=None, parts={}, truncated=None, untrained=None)),
         "credit": {} if credited is None else _of_fields(credited),
         "loss": plain({name: value for name, value in metrics.items() if not name.startswith(_TIMES)}),
         "weights": {

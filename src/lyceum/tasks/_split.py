@@ -7,6 +7,9 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from jaxtyping import Bool, UInt
+
 from lyceum.core.types import Split, Task
 from lyceum.utils.errors import RecipeError
 
@@ -17,14 +20,26 @@ PARTS = 10_000
 """Parts that problems are divided into; a share of the parts is held out."""
 
 
-def part_of(problem: str) -> int:
-    """The part of a problem, 0 .. PARTS - 1: by its checksum alone, so independent of seed, order and size."""
-    return zlib.crc32(problem.encode()) % PARTS
+def checksum(problem: str) -> int:
+    """The number by which a problem is on one side of a split: independent of seed, order and size."""
+    return zlib.crc32(problem.encode())
 
 
 def kept_for_evaluation(problem: str, share: float = 0.1) -> bool:
-    """Whether a problem is held out."""
-    return part_of(problem) < share * PARTS
+    """Whether a problem of a source without an end is held out: that share of all that may be drawn."""
+    return checksum(problem) % PARTS < share * PARTS
+
+
+def held_out(checksums: UInt[np.ndarray, " row"], share: float) -> Bool[np.ndarray, " row"]:
+    """Which rows are held out, of problems that are all known: those of the lowest checksums, to the nearest number.
+
+        round(share * P) of the P problems; a half is rounded up
+
+    All rows of one problem are on one side. A larger share holds out the same problems and more.
+    """
+    problems = np.unique(checksums)
+    wanted = math.floor(share * len(problems) + 0.5)
+    return checksums <= problems[wanted - 1] if wanted else np.zeros(len(checksums), bool)
 
 
 def draw(

@@ -38,7 +38,7 @@ from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
 from lyceum.reward.criteria import is_rubric
 from lyceum.reward.extract import after_last
-from lyceum.tasks._split import PARTS, check_index, part_of
+from lyceum.tasks._split import check_index, checksum, held_out
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import (
     answer_of,
@@ -207,7 +207,7 @@ class Dataset(TasksSettings):
         """``seed`` is not used: rows are in the dataset's order, and the split is by checksum of the problem."""
         read, other = _read(self, "path"), self._other_rows()
         if other is None:
-            kept = read.number[(read.part < self.heldout_share * PARTS) == (split == "heldout")]
+            kept = read.number[held_out(read.checksum, self.heldout_share) == (split == "heldout")]
             if not len(kept):
                 problems = len(np.unique(read.problem))
                 alike = f", which are {problems} problem{'s' * (problems > 1)} (rows of one problem stay together),"
@@ -395,13 +395,13 @@ class DatasetSource(Source):
 
 @dataclass(frozen=True)
 class _Read:
-    """What one pass over a dataset finds: its rows, and of those that are used 26 bytes each.
+    """What one pass over a dataset finds: its rows, and of those that are used 28 bytes each.
 
     Attributes:
         name: of the dataset, as task ids begin.
         columns: the settings' columns, by the names that this dataset has for them.
         number: of each row that ``where`` keeps and that can be used.
-        part: of its problem, which says on which side of a split it is (see ``part_of``).
+        checksum: of its problem, which says on which side of a split it is (see ``held_out``).
         problem: a hash of what it asks.
         length: characters of its prompt.
         left_out: rows that cannot be used.
@@ -412,7 +412,7 @@ class _Read:
     rows: DatasetRows
     columns: Columns
     number: Int[np.ndarray, " row"]
-    part: UInt[np.ndarray, " row"]
+    checksum: UInt[np.ndarray, " row"]
     problem: UInt[np.ndarray, " row"]
     length: Int[np.ndarray, " row"]
     left_out: LeftOut
@@ -452,7 +452,7 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str, folder: Path) -> _Rea
     columns: Columns | None = None
     checks: Sequence[_Check] = ()
     shown: Sequence[str] = ()
-    number, part, problem, length = array("q"), array("H"), array("Q"), array("q")
+    number, checksums, problem, length = array("q"), array("I"), array("Q"), array("q")
     left_out, chosen = LeftOut(), 0
     for index, row in enumerate(rows.read()):
         try:
@@ -481,7 +481,7 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str, folder: Path) -> _Rea
             cells += sources_of(row.get(columns.images), folder)
         number.append(index)
         # Of what the prompt is made of, without the template's words around it.
-        part.append(part_of(repr(cells)))
+        checksums.append(checksum(repr(cells)))
         problem.append(_hash(_asked(columns, shown, cells)))
         length.append(_length(settings, columns, row))
     if not number:
@@ -495,7 +495,7 @@ def _pass(settings: Dataset, rows: DatasetRows, name: str, folder: Path) -> _Rea
         rows,
         columns or settings.columns,
         np.frombuffer(number, np.int64),
-        np.frombuffer(part, np.uint16),
+        np.frombuffer(checksums, np.uint32),
         np.frombuffer(problem, np.uint64),
         np.frombuffer(length, np.int64),
         left_out,

@@ -33,11 +33,12 @@ from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.inputs import changed, checksums
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.trackers import require_login
+from lyceum.training.sizes import Sizes, told
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.sft import SupervisedStage
+from lyceum.training.stages.sft import SupervisedStage, completion_of
 from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
@@ -61,7 +62,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     overwrite: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
-    began: Callable[[int, int], None] = lambda threads, evaluated: None,
+    began: Callable[[int, int, Sizes], None] = lambda threads, evaluated, sizes: None,
     given: Given | None = None,
 ) -> Path:
     """Run a recipe; returns the run folder.
@@ -71,8 +72,8 @@ def train(
         overwrite: replace the run of that name.
         interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
             a checkpoint.
-        began: called when everything was checked, before a model is loaded, with the number of threads and of the tasks
-            that are evaluated.
+        began: called when everything was checked, before a model is loaded, with the number of threads, of the tasks
+            that are evaluated, and what the run will take.
         given: files that the recipe's run keeps in its folder, which are elsewhere as yet.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
@@ -87,9 +88,11 @@ def train(
     """
 
     recipe, source, held_out = _ready(recipe, given, own=resume is not False and not overwrite)
+    sizes = _told(recipe if given is None else given.recipe, source, _evaluated(recipe, held_out))
+    sizes.require_fit()
     with _claimed(recipe, resume=resume, overwrite=overwrite) as run:
         threads = _threads(recipe, run)
-        began(threads, _evaluated(recipe, held_out))
+        began(threads, _evaluated(recipe, held_out), sizes)
         if run.complete:
             run.begin()
         else:
@@ -113,6 +116,7 @@ class Rehearsal:
         prompt: its prompt, as the model's chat template writes it.
         tokens: of that prompt.
         threads: of the CPU.
+        sizes: of memory and disk.
     """
 
     tasks: int | None
@@ -122,11 +126,16 @@ class Rehearsal:
     prompt: str
     tokens: int
     threads: int
+    sizes: Sizes
 
 
-def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrite: bool = False) -> Rehearsal:
+def rehearse(
+    recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrite: bool = False, card: str | None = None
+) -> Rehearsal:
     """Everything that :func:`train` does before it loads a model; nothing is written.
 
+    Args:
+        card: a card that is not here, whose memory the run is held against.
     Raises:
         RecipeError: as there.
     """
@@ -149,7 +158,41 @@ def rehearse(recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrit
     held = len(held_out) if recipe.evaluate.n else 0
     evaluated = _evaluated(recipe, held_out)
     tasks = len(source) if data is None else None
-    return Rehearsal(tasks, held, evaluated, first, prompt.text, len(prompt.tokens), threads)
+    sizes = _told(recipe, source, evaluated, card)
+    return Rehearsal(tasks, held, evaluated, first, prompt.text, len(prompt.tokens), threads, sizes)
+
+
+LOOKED_AT = 16
+"""Tasks whose prompts, and demonstrations where they have any, are measured for what a run will take."""
+
+
+def _told(recipe: Recipe, source: TaskSource, evaluated: int, card: str | None = None) -> Sizes:
+    """What the run will take, by the longest of the first prompts and demonstrations."""
+    tokenizer = load_tokenizer(recipe.model)
+    renderer = Renderer(tokenizer)
+    of = recipe.stages[0].composition()
+    given = of.data is not None and of.data.given
+    tasks = [of.data.first_task()] if given and of.data is not None else first_tasks(source, LOOKED_AT)
+    with allow_code():
+        tools = () if of.rollout is None or given else of.rollout.tools
+    prompt = max(len(renderer.render(task.messages, tools).tokens) for task in tasks)
+    return told(
+        recipe, prompt=prompt, demonstration=_longest(recipe, source, tokenizer), evaluated=evaluated, card=card
+    )
+
+
+def _longest(recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens of the longest of the first demonstrations; of completions in a file, what the stage allows."""
+    longest = 1
+    for stage in recipe.stages:
+        if isinstance(stage, SupervisedStage):
+            tasks = stage.source(source, recipe.seed)
+            texts = [completion_of(tasks, task) for task in first_tasks(tasks, LOOKED_AT)]
+            lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts]
+            longest = max([longest, *(min(n, stage.max_completion_tokens) for n in lengths)])
+        elif (data := stage.composition().data) is not None and data.given:
+            longest = max(longest, stage.sampling.max_completion_tokens)
+    return longest
 
 
 def _evaluated(recipe: Recipe, held_out: TaskSource) -> int:
@@ -183,6 +226,7 @@ def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool)
         overwrite=overwrite,
         may_differ=MAY_DIFFER,
         with_defaults=with_defaults,
+        keep=recipe.keep_checkpoints,
         rollouts_every=recipe.rollouts_every,
         track=recipe.track,
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Library = Literal["TRL", "verl", "OpenRLHF"]
+Trainer = Literal["online", "dpo", "sft"]
+"""Of TRL: on samples of the policy (GRPO, RLOO), on pairs, on demonstrations."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class Configuration:
         library: whose it is.
         keys: its settings, in the file's order.
         script: the Python file that defines its reward functions; None of a configuration without one.
+        trainer: which of its library's it is for.
     """
 
     library: Library
     keys: Mapping[str, Any]
     script: Script | None = None
+    trainer: Trainer = "online"
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key; None where it is not set, or cannot be read."""

@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from lyceum.recipe.conversion import openrlhf, trl, verl
-from lyceum.recipe.conversion.configuration import Configuration
+from lyceum.recipe.conversion.configuration import Configuration, Script
 from lyceum.recipe.conversion.read import read_configuration
 from lyceum.recipe.conversion.rules import Converted, converted
+from lyceum.recipe.conversion.trl_given import IMITATED, PAIRS, RulesOfRows
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.documents import write_yaml
 from lyceum.utils.errors import RecipeError
@@ -37,7 +38,7 @@ class Conversion:
         source: the file.
         library: whose configuration it is.
         answers: its key -> what it became, in the file's order.
-        recipe: plain values of the recipe, which ``extends: grpo``.
+        recipe: plain values of the recipe, which extends one of ours.
         values: its key -> its value.
         rewards: Python source of the reward functions, for a file of their own; empty where there is none.
     """
@@ -69,7 +70,7 @@ class Conversion:
     def text(self) -> str:
         """The recipe's file."""
         lines = [f"# Converted from {self.source} ({self.library}): {self.counted}."]
-        tasks = self.recipe["tasks"]
+        tasks = self.recipe.get("tasks", self.recipe.get("data"))
         if isinstance(tasks, Mapping) and tasks["path"] == PLACEHOLDER:
             lines.append(f"# No data set can be read from it: a file or a name instead of {PLACEHOLDER}.")
         told = {key: answer.note for key, answer in self.answers.items() if answer.ours and answer.note}
@@ -107,7 +108,9 @@ def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> C
     source = ""
     if rewards and of.script is not None:
         source, of = _with_own_file(of, rewards)
-    module = LIBRARIES[of.library]
+    elif rewards and of.library == "OpenRLHF" and (source := openrlhf.wrapper(of)):
+        of = Configuration(of.library, of.keys, Script(rewards))
+    module = rules_of(of)
     named = openrlhf.older(of) if of.library == "OpenRLHF" else of
     renamed = dict(zip(named.keys, of.keys, strict=True))
     answers = {renamed[key]: _answer(named, module, key, value) for key, value in named.keys.items()}
@@ -115,12 +118,22 @@ def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> C
     given: dict[str, Any] = dict(module.ALWAYS)
     for key, value in defaults.items():
         given |= _answer(named, module, key, value).ours
-    answers, kept = _accepted(given, answers)
-    recipe = _nested({**kept, **{key: value for answer in answers.values() for key, value in answer.ours.items()}})
+    answers, kept = _accepted(module, given, answers)
+    recipe = _nested(
+        module, {**kept, **{key: value for answer in answers.values() for key, value in answer.ours.items()}}
+    )
     return Conversion(path, of.library, answers, recipe, dict(of.keys), source)
 
 
-def _answer(of: Configuration, module: ModuleType, key: str, value: Any) -> Converted:
+Rules = ModuleType | RulesOfRows
+"""``DEFAULTS``, ``ALWAYS``, ``EXTENDS``, ``ROWS`` and ``rule_of``: what a configuration's keys become."""
+
+
+def rules_of(of: Configuration) -> Rules:
+    return {"online": LIBRARIES[of.library], "dpo": PAIRS, "sft": IMITATED}[of.trainer]
+
+
+def _answer(of: Configuration, module: Rules, key: str, value: Any) -> Converted:
     rule = module.rule_of(key)
     return converted(of, {} if rule is None else {key: rule}, key, value)
 
@@ -135,14 +148,16 @@ def _with_own_file(of: Configuration, file: str) -> tuple[str, Configuration]:
     if not own:
         return "", of
     moved = type(script)(file, script.modules, False, script.sources)
-    return script.file_of(own), Configuration(of.library, of.keys, moved)
+    return script.file_of(own), Configuration(of.library, of.keys, moved, of.trainer)
 
 
-def _accepted(given: dict[str, Any], answers: dict[str, Converted]) -> tuple[dict[str, Converted], dict[str, Any]]:
+def _accepted(
+    module: Rules, given: dict[str, Any], answers: dict[str, Converted]
+) -> tuple[dict[str, Converted], dict[str, Any]]:
     """The answers, those that a recipe refuses without a counterpart, and the defaults that it takes."""
     for _ in range(len(answers) + len(given) + 1):
         values = {**given, **{key: value for answer in answers.values() for key, value in answer.ours.items()}}
-        lines = _mistakes(_nested(values))
+        lines = _mistakes(_nested(module, values))
         blamed = {key: line for line in lines for key in values if _is_about(line, key)}
         if not blamed:
             if lines:
@@ -180,9 +195,9 @@ def _is_about(line: str, key: str) -> bool:
     return place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(module: Rules, values: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as a recipe's file."""
-    recipe: dict[str, Any] = {"extends": "grpo"}
+    recipe: dict[str, Any] = {"extends": module.EXTENDS}
     values = dict(values)
     parts = [values.pop(key) for key in ("reward.function", "reward.overlong") if key in values]
     if parts:
@@ -190,8 +205,8 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
         values["reward"] = parts if whole else ["task", *parts]
     for key, value in _kinds_first(values):
         _set(recipe, key.split("."), value)
-    tasks = recipe.setdefault("tasks", {})
-    recipe["tasks"] = {"kind": "dataset", "path": PLACEHOLDER, **tasks}
+    rows = recipe.setdefault(module.ROWS, {})
+    recipe[module.ROWS] = {"kind": "dataset" if module.ROWS == "tasks" else "file", "path": PLACEHOLDER, **rows}
     for holder in (recipe, recipe.get("evaluate", {})):
         path = (holder.get("tasks") or {}).get("path")
         if isinstance(path, list):
@@ -199,7 +214,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: recipe[key] for key in sorted(recipe, key=_place)}
 
 
-ORDER = ("extends", "name", "output", "seed", "model", "tasks", "reward", "evaluate", "steps", "epochs")
+ORDER = ("extends", "name", "output", "seed", "model", "tasks", "data", "reward", "evaluate", "steps", "epochs")
 """Keys with which a recipe's file begins."""
 
 

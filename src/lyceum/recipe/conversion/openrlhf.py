@@ -7,6 +7,7 @@ A step samples ``rollout_batch_size`` prompts and trains on their completions in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lyceum.recipe.conversion.configuration import Configuration
@@ -19,6 +20,8 @@ DEFAULTS: Mapping[str, Any] = {
     **{"num_episodes": 1, "save_steps": -1, "eval_steps": -1},
 }
 """Where a command says nothing."""
+
+EXTENDS, ROWS = "grpo", "tasks"
 
 ALWAYS: Mapping[str, Any] = {}
 
@@ -125,6 +128,51 @@ def output(of: Configuration, value: Any) -> Converted:
     return is_so({"output": folder or "runs", "name": name})
 
 
+FUNCTION = "reward_func"
+"""The name by which OpenRLHF calls the function of a reward's file."""
+
+WRAPPER = '''"""The reward of {file}, which OpenRLHF calls with queries, prompts and labels."""
+
+import importlib.util
+
+_spec = importlib.util.spec_from_file_location("openrlhf_reward", {file!r})
+_theirs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_theirs)
+
+
+def _text(of):
+    return of if isinstance(of, str) else "\\n".join(message["content"] for message in of)
+
+
+def {function}(prompts, completions, answer=None, **columns):
+    prompts, completions = [_text(each) for each in prompts], [_text(each) for each in completions]
+    queries = [prompt + completion for prompt, completion in zip(prompts, completions)]
+    found = _theirs.{function}(queries, prompts, answer or [None] * len(prompts))
+    rewards = found["rewards"] if isinstance(found, dict) else found
+    return [float(reward) for reward in rewards]
+'''
+"""Source of a function as TRL has them around one of OpenRLHF's (``openrlhf/utils/remote_rm_utils.py``)."""
+
+
+def wrapper(of: Configuration) -> str:
+    """Source of a file that calls a local file's own reward; empty where there is none."""
+    file = older(of)["remote_rm_url"]
+    if not isinstance(file, str) or not file.endswith(".py") or not Path(file).is_file():
+        return ""
+    return WRAPPER.format(file=str(Path(file).absolute()), function=FUNCTION)
+
+
+def own_reward(of: Configuration, value: Any) -> Converted:
+    if not str(value).endswith(".py"):
+        return none("a server of rewards: a function that asks it, reward=FILE.py:NAME")
+    if not Path(str(value)).is_file():
+        return none(f"{value} is not here: where it is, --out FILE.yaml writes a function that calls it")
+    if of.script is None:
+        return none(f"{value}: --out FILE.yaml writes a file beside it that calls its {FUNCTION}")
+    reward = {"reward": [{"kind": "trl", "function": [f"{of.script.path}:{FUNCTION}"]}]}
+    return is_so(reward, f"{of.script.path} calls {FUNCTION} of {value}: Python that the recipe runs, trust_code=true")
+
+
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("rollout_batch_size", "n_samples_per_prompt", "train_batch_size"), batch),
     **dict.fromkeys(("init_kl_coef", "use_kl_loss", "kl_estimator"), divergence),
@@ -162,9 +210,7 @@ RULES: Mapping[str, Rule] = {
     "lora_alpha": adapters("model.lora.alpha"),
     "use_wandb": lambda of, value: is_so({"track": ["wandb"]}) if value else none("off"),
     "seed": to("seed"),
-    "remote_rm_url": lambda of, value: none(
-        "its reward_func(queries, prompts, labels) has other parameters: a function of completions, reward=FILE.py:NAME"
-    ),
+    "remote_rm_url": own_reward,
 }
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Library, Unread
+from lyceum.recipe.conversion.configuration import Configuration, Library, Trainer, Unread
 from lyceum.recipe.conversion.script import read_script
 from lyceum.recipe.conversion.shell import commands
 from lyceum.recipe.other_names import BLOCKS
@@ -16,12 +16,17 @@ from lyceum.utils.documents import DOCUMENT, DocumentError, read_json, read_yaml
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
+OF_PAIRS = ("beta", "loss_type", "precompute_ref_log_probs", "max_prompt_length")
+OF_DEMONSTRATIONS = ("packing", "assistant_only_loss", "completion_only_loss", "dataset_text_field", "max_seq_length")
+OF_GIVEN = ("model_name_or_path", "per_device_train_batch_size", "num_train_epochs", "learning_rate")
+"""Settings by which a flat configuration is one of TRL's for DPO, for fine-tuning, or for either."""
+
 OF_TRL = ("num_generations", "max_completion_length", "reward_funcs", "num_iterations", "scale_rewards")
 """Settings by which a flat configuration is one of TRL's for GRPO or RLOO."""
 
 ALLOWED = (
-    "a .py script with GRPOTrainer or RLOOTrainer of TRL; a .yaml or .json configuration of TRL or verl; a .sh file "
-    "with a command of TRL, verl or OpenRLHF"
+    "a .py script with GRPOTrainer, RLOOTrainer, DPOTrainer or SFTTrainer of TRL; a .yaml or .json configuration of "
+    "TRL or verl; a .sh file with a command of TRL, verl or OpenRLHF"
 )
 
 
@@ -31,7 +36,7 @@ def read_configuration(path: str, overrides: Sequence[str] = ()) -> Configuratio
     Args:
         overrides: ``KEY=VALUE``, keys as that library calls them.
     Raises:
-        RecipeError: the file cannot be read, or is none of the three libraries' online training.
+        RecipeError: the file cannot be read, or is none of the three libraries'.
     """
     found = _read(path)
     keys = dict(found.keys)
@@ -40,7 +45,7 @@ def read_configuration(path: str, overrides: Sequence[str] = ()) -> Configuratio
         if not key or not equals:
             raise RecipeError(f"override: got {quoted(override)}; allowed: KEY=VALUE, by {found.library}'s names")
         keys[key.replace("-", "_")] = _value(value)
-    return Configuration(found.library, keys, found.script)
+    return Configuration(found.library, keys, found.script, found.trainer)
 
 
 def _read(path: str) -> Configuration:
@@ -75,8 +80,13 @@ def _of_document(path: str, raw: Mapping[str, Any]) -> Configuration:
         return Configuration("verl", {key: _hydra(value) for key, value in _leaves("", raw)})
     if any(key in OF_TRL for key in raw):
         return Configuration("TRL", raw)
+    if any(key in OF_PAIRS for key in raw) and any(key in OF_GIVEN for key in raw):
+        return Configuration("TRL", raw, trainer="dpo")
+    if any(key in (*OF_DEMONSTRATIONS, "max_length") for key in raw) and any(key in OF_GIVEN for key in raw):
+        return Configuration("TRL", raw, trainer="sft")
     raise RecipeError(
-        f"convert: {path} has {', '.join(list(raw)[:5])}; allowed: settings of TRL's GRPOConfig ({', '.join(OF_TRL)}) "
+        f"convert: {path} has {', '.join(list(raw)[:5])}; allowed: settings of TRL's GRPOConfig ({', '.join(OF_TRL)}), "
+        f"DPOConfig ({', '.join(OF_PAIRS)}) or SFTConfig ({', '.join(OF_DEMONSTRATIONS)}), "
         f"or of verl ({', '.join(BLOCKS)})"
     )
 
@@ -89,7 +99,7 @@ def _of_command(path: str, text: str) -> Configuration:
             pairs = (word.partition("=") for word in given)
             return Configuration("verl", {key: _value(value) for key, _, value in pairs})
         if library is not None:
-            return Configuration(library, dict(_options(path, words, library)))
+            return Configuration(library, dict(_options(path, words, library)), trainer=_trainer(words, library))
     raise RecipeError(f"convert: {path} has no command of TRL, verl or OpenRLHF; allowed: {ALLOWED}")
 
 
@@ -98,13 +108,24 @@ def _library(words: Sequence[str]) -> Library | None:
         return "OpenRLHF"
     if any(re.match(r"\+{0,2}(actor_rollout_ref|algorithm|data)\.[\w.]+=", word) for word in words):
         return "verl"
-    programs = any(word.endswith(".py") or word in ("grpo", "rloo") for word in words)
+    programs = any(word.endswith(".py") or word in TRL_COMMANDS for word in words)
     return "TRL" if programs and any(word.startswith("--") for word in words) else None
+
+
+TRL_COMMANDS = ("grpo", "rloo", "dpo", "sft")
+"""What follows ``trl`` in a command."""
+
+
+def _trainer(words: Sequence[str], library: Library) -> Trainer:
+    """The trainer of TRL's command, by its name or that of the script."""
+    names = [Path(word).stem for word in words if word.endswith(".py") or word in TRL_COMMANDS]
+    found = next((name for name in names if library == "TRL" and name in ("dpo", "sft")), None)
+    return "dpo" if found == "dpo" else "sft" if found == "sft" else "online"
 
 
 def _options(path: str, words: Sequence[str], library: Library) -> Iterator[tuple[str, Any]]:
     """``--key value`` of a command; of TRL's the launcher's ``num_processes``, and the file after ``--config``."""
-    program = re.compile(r"openrlhf\.cli\." if library == "OpenRLHF" else r".*\.py$|grpo$|rloo$")
+    program = re.compile(r"openrlhf\.cli\." if library == "OpenRLHF" else r".*\.py$|(grpo|rloo|dpo|sft)$")
     begin = next((i for i, word in enumerate(words) if program.match(word)), 0)
     launcher, own = dict(_pairs(words[:begin])), dict(_pairs(words[begin + 1 :]))
     if library == "TRL":

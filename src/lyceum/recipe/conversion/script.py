@@ -7,14 +7,24 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Script, Unread
+from lyceum.recipe.conversion.configuration import Configuration, Script, Trainer, Unread
 from lyceum.utils.errors import RecipeError
 
 MOST_VALUES = 100_000
 """Values that are read of a script: lists of names of lists of names multiply."""
 
-CONFIGS = ("GRPOConfig", "RLOOConfig")
-TRAINERS = ("GRPOTrainer", "RLOOTrainer")
+OF_TRAINER: Mapping[str, Trainer] = {
+    "GRPOConfig": "online",
+    "RLOOConfig": "online",
+    "DPOConfig": "dpo",
+    "SFTConfig": "sft",
+    "GRPOTrainer": "online",
+    "RLOOTrainer": "online",
+    "DPOTrainer": "dpo",
+    "SFTTrainer": "sft",
+}
+CONFIGS = tuple(name for name in OF_TRAINER if name.endswith("Config"))
+TRAINERS = tuple(name for name in OF_TRAINER if name.endswith("Trainer"))
 _ADAPTERS = {"r": "lora_r", "target_modules": "lora_target_modules"}
 _BLOCKS = (ast.If, ast.With, ast.Try)
 _SCOPES = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -23,10 +33,10 @@ _CHANGES = ("map", "filter", "select", "shuffle", "remove_columns", "rename_colu
 
 
 def read_script(path: str, text: str) -> Configuration:
-    """The settings of a script with a GRPOTrainer or RLOOTrainer.
+    """The settings of a script with a trainer of TRL for GRPO, RLOO, DPO or fine-tuning.
 
     Raises:
-        RecipeError: it is not Python, or has no such trainer.
+        RecipeError: it is not Python, or has no such trainer, or several.
     """
     try:
         module = ast.parse(text)
@@ -37,7 +47,10 @@ def read_script(path: str, text: str) -> Configuration:
         others = sorted({_name(call.func) for call in calls if _name(call.func).endswith(("Trainer", "Config"))})
         got = f"has {', '.join(others)}" if others else "has none"
         raise RecipeError(f"convert: {path} {got}; allowed: a script with {' or '.join((*CONFIGS, *TRAINERS))} of TRL")
-    return Configuration("TRL", dict(_Reader(module, text).settings()), _script(path, module, text))
+    trainers: set[Trainer] = {OF_TRAINER[name] for call in calls if (name := _name(call.func)) in OF_TRAINER}
+    if len(trainers) > 1:
+        raise RecipeError(f"convert: {path} has trainers for {', '.join(sorted(trainers))}; allowed: a script with one")
+    return Configuration("TRL", dict(_Reader(module, text).settings()), _script(path, module, text), trainers.pop())
 
 
 class _Reader:

@@ -42,6 +42,9 @@ DEFAULTS: Mapping[str, Any] = {
 ALWAYS: Mapping[str, Any] = {"credit.kind": "group", "credit.ddof": 1, "credit.eps": 1e-4}
 """TRL's advantages: the sample's standard deviation, plus 1e-4."""
 
+EXTENDS, ROWS = "grpo", "tasks"
+"""The recipe that a converted one extends, and its key for the data set."""
+
 TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
@@ -264,7 +267,7 @@ def level(of: Configuration, value: Any) -> Converted:
     return none("objective: ppo-clip (token) or gspo (sequence)")
 
 
-_OFF = "off, as in a recipe without it"
+OFF = "off, as in a recipe without it"
 _CHECKED = never("a dataset's rows as the script makes them: write them to a file, or tasks.template and tasks.system")
 
 RULES: Mapping[str, Rule] = {
@@ -276,6 +279,7 @@ RULES: Mapping[str, Rule] = {
     "warmup_ratio": warm_up,
     "warmup_steps": lambda of, value: in_steps("learner.warmup_steps")(of, value) if value else warm_up(of, 0),
     "save_steps": in_steps("checkpoint_every"),
+    "save_total_limit": to("keep_checkpoints"),
     "save_strategy": every("checkpoint_every", "save_steps", 500),
     "eval_steps": in_steps("evaluate.every"),
     "eval_strategy": every("evaluate.every", "eval_steps", 500),
@@ -299,16 +303,16 @@ RULES: Mapping[str, Rule] = {
     "lora_r": adapters("model.lora.rank"),
     "lora_alpha": adapters("model.lora.alpha"),
     "lora_target_modules": adapters("model.lora.target_modules"),
-    "load_in_4bit": where({True: {"model.quantise": "nf4"}}, _OFF),
-    "load_in_8bit": asked(never("weights are held in 4 bits: model.quantise=nf4, with model.lora"), _OFF),
+    "load_in_4bit": where({True: {"model.quantise": "nf4"}}, OFF),
+    "load_in_8bit": asked(never("weights are held in 4 bits: model.quantise=nf4, with model.lora"), OFF),
     "bnb_4bit_quant_type": where({"nf4": {"model.quantise": "nf4"}, "fp4": {"model.quantise": "fp4"}}, "nf4 or fp4"),
     "model_name_or_path": to("model.path"),
-    "trust_remote_code": asked(never(TRUST), _OFF),
+    "trust_remote_code": asked(never(TRUST), OFF),
     "model_init_kwargs": of_model,
     "torch_dtype": dtype,
     "dtype": dtype,
     "bf16": bf16,
-    "fp16": asked(never("there is no loss scaling: learner.autocast=bfloat16"), _OFF),
+    "fp16": asked(never("there is no loss scaling: learner.autocast=bfloat16"), OFF),
     "chat_template": never("a file of its own: model.chat_template=FILE.jinja"),
     "use_vllm": where({True: {"engine.kind": "vllm"}, False: {"engine.kind": "embedded"}}, "engine"),
     "vllm_max_model_length": lambda of, value: (
@@ -318,8 +322,8 @@ RULES: Mapping[str, Rule] = {
         {True: {"objective.importance.mode": "truncate"}, False: {"objective.importance.mode": "none"}},
         "objective.importance.mode",
     ),
-    "sync_ref_model": asked(never("average.decay, with objective.kl.against=average"), _OFF),
-    "push_to_hub": asked(never("after the run: lyceum push runs/NAME owner/name"), _OFF),
+    "sync_ref_model": asked(never("average.decay, with objective.kl.against=average"), OFF),
+    "push_to_hub": asked(never("after the run: lyceum push runs/NAME owner/name"), OFF),
     "load_best_model_at_end": to("evaluate.save_best"),
     "log_completions": never("samples are always written, each rollouts_every steps"),
     "top_k": top_k,
@@ -344,13 +348,16 @@ RULES: Mapping[str, Rule] = {
         {"sum_then_normalize": {"credit.kind": "group"}}, "standardise of each reward's part comes before its weight"
     ),
     "seed": to("seed"),
-    "mask_truncated_completions": asked(
-        never("truncated completions are graded and trained; reward kind overlong makes them cost"), _OFF
-    ),
+    "mask_truncated_completions": to("mask_truncated"),
     "model_revision": where({}, "a folder with that revision: model=FOLDER; main is what a name loads"),
 }
 
 
+def of_rows(key: str) -> Rule | None:
+    """The rule of what a script does to its rows."""
+    return _CHECKED if key.startswith("train_dataset.") else None
+
+
 def rule_of(key: str) -> Rule | None:
     """The rule of a key, also of those that a script makes."""
-    return _CHECKED if key.startswith("train_dataset.") else RULES.get(key)
+    return of_rows(key) or RULES.get(key)

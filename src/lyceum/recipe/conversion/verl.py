@@ -38,6 +38,8 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """Of January 2026, where a file says nothing."""
 
+EXTENDS, ROWS = "grpo", "tasks"
+
 ALWAYS: Mapping[str, Any] = {}
 OVERLONG = re.compile(
     r"(custom_reward_function|reward_model|reward)\.(reward_kwargs\.)?overlong_buffer(_cfg)?\."
@@ -236,6 +238,7 @@ RULES: Mapping[str, Rule] = {
     f"{ROLLOUT}.val_kwargs.do_sample": sampled,
     "trainer.total_epochs": epochs,
     "trainer.save_freq": every("checkpoint_every"),
+    "trainer.max_actor_ckpt_to_keep": to("keep_checkpoints"),
     "trainer.test_freq": every("evaluate.every"),
     "trainer.logger": tracked,
     "trainer.experiment_name": trainer_name,

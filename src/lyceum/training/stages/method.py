@@ -110,12 +110,14 @@ class Method:
         return replace(credited, metrics=kept | {name: whole * share for name, share in shares.items()})
 
     def prepared(self, learner: Learner, forest: Forest) -> tuple[Forest, Credited]:
-        """A step's forest with the columns that its loss reads, and its advantages."""
+        """A step's forest with the columns that its loss reads, and its advantages; where the stage masks truncated
+        rows, they have been compared with the others, and are not trained."""
         older = AGE in forest.columns or self.stage.off_policy
         recorded = frozenset({"old_logprob"}) if older else frozenset[str]()
         forest = learner.annotate(forest, self.columns | recorded)
         credited = self.credited(forest)
-        return self.stage.with_ratios(forest), credited
+        forest = self.stage.with_ratios(forest)
+        return forest.without_truncated() if self.stage.mask_truncated else forest, credited
 
     def update(self, learner: Learner, forest: Forest) -> tuple[Credited, StepMetrics]:
         """A step's advantages, and the metrics of its updates."""
@@ -124,6 +126,8 @@ class Method:
             metrics: StepMetrics = learner.step(forest, credited, self.objective) | ratio_metrics(forest)
             self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
+        if forest.untrained is not None:
+            metrics |= {"rows/masked": float(forest.untrained.sum())}
         return credited, metrics | {f"credit/{name}": value for name, value in credited.metrics.items()}
 
     def _require_episodes(self) -> None:

@@ -81,6 +81,9 @@ class Offline(StageSettings):
     """From outcomes to advantages."""
     objective: Annotated[ObjectiveSettings, slot("objective", "dpo")] = of_kind("dpo")
     """The loss."""
+    mask_truncated: bool = False
+    """Leave completions that a token limit ended out of the loss. They are graded, and the others of their group are
+    compared with them, all the same."""
     reference: ReferenceSettings | None = None
     """The reference of KL penalties and preference losses: ``{average: [...]}`` of several models' weights, such as
     ``policy`` and ``{from_stage: NAME}``; null: the policy that enters the stage."""

@@ -15,7 +15,7 @@ from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, StepMetrics, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
-from lyceum.models.load import save_policy
+from lyceum.models.load import save_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
@@ -345,7 +345,10 @@ class Session:
             return
         folder = self.run.kept_models / f"step-{self.first_step + done}"
         with self.run.timed("save"), self.progress.apart("saving"):
-            save_policy(self.policy, folder, dtype=None if kept.dtype == "model" else kept.dtype)
+            if kept.models == "adapter":
+                save_adapters(self.policy, folder)
+            else:
+                save_policy(self.policy, folder, dtype=None if kept.dtype == "model" else kept.dtype)
 
     def overdue(self, done: int, last: int) -> bool:
         """Whether a checkpoint is due by the time since the last; never after the last step."""

@@ -1,0 +1,612 @@
+"""How much memory and disk a run will take, told from counts and shapes before anything is loaded.
+
+Everything is in bytes. Lengths are the largest that the recipe allows, so that a run whose completions end earlier
+takes less. ``benchmarks/sizes.py`` holds what is told against what was measured; figures for GPUs are the same sums
+over a card's memory, and were not measured on one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shutil import disk_usage
+from typing import Any, Literal
+
+from lyceum.core.settings import Composition, StageSettings
+from lyceum.models.load import LoraSettings, ModelSettings, config_of, weight_shapes
+from lyceum.recipe.schema import Recipe
+from lyceum.run.checkpoint import SHARD_BYTES
+from lyceum.training.stages.method import Method
+from lyceum.training.stages.offline import Offline
+from lyceum.training.stages.online import Online
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.lazy_imports import torch
+from lyceum.utils.memory import free_memory, resident
+
+MIB = 1 << 20
+FLOAT = 4
+"""Bytes of a float32 number, in which logits, value heads and slow averages are."""
+
+CARDS = {
+    "t4": 15_360,
+    "l4": 23_034,
+    "a10g": 23_028,
+    "rtx4090": 24_564,
+    "a100-40": 40_960,
+    "a100": 81_920,
+    "h100": 81_559,
+    "h200": 143_771,
+    "b200": 183_359,
+}
+"""Memory of usual cards (MiB), as their driver reports it."""
+
+CONTEXT_BYTES = 600 * MIB
+"""What CUDA and its libraries take of a card's memory before any tensor; larger on newer cards."""
+
+LOGIT_ELEMENTS = 1 << 24
+"""Logits that the learner holds at once, and computes again in the backward pass beyond it (``models/policy.py``)."""
+
+PACKED_FROM = 1 << 17
+"""Elements from which the embedded engine keeps a second copy of a weight on a CPU (``engine/cpu/decode.py``)."""
+
+LATER_BYTES = 64 * MIB
+"""What libraries take that a run imports after its first step: TensorBoard's, Arrow's."""
+
+HEAP_PIECE = 32 * MIB
+"""Size from which glibc's allocator always gives freed memory back to the system (the limit of its dynamic
+M_MMAP_THRESHOLD on 64-bit machines, mallopt(3)); smaller pieces it keeps for the next step."""
+HEAP_WASTE = 1.2
+"""What it then holds, relative to what was used at once: pieces of one step do not fill the gaps that another left.
+Measured on two steps of the models of ``benchmarks/sizes.py``."""
+
+PACKED_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Model types whose weights it does so for."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's counts.
+
+    Attributes:
+        parameters, trained: numbers in all its weights, and in those that are trained.
+        packed: numbers that the embedded engine holds twice on a CPU.
+        largest: numbers in its largest weight.
+        layers, width, vocabulary: of the text model.
+        inner: width of a feed-forward layer; of experts, that of all that a token passes.
+        query, key: heads times their width, of queries, and of keys (or values).
+        heads, key_heads: their numbers.
+        normed_heads: whether queries and keys have norms of their own.
+        rank: of adapters; 0 where the weights are trained.
+        rounded: numbers that are held in 4 bits.
+    """
+
+    parameters: int
+    trained: int
+    packed: int
+    largest: int
+    layers: int
+    width: int
+    vocabulary: int
+    inner: int
+    query: int
+    key: int
+    heads: int
+    key_heads: int
+    normed_heads: bool = False
+    rank: int = 0
+    rounded: int = 0
+
+    @classmethod
+    def of(cls, settings: ModelSettings) -> Shape:
+        """From the configuration alone.
+
+        Raises:
+            RecipeError: it cannot be used.
+        """
+        shapes, config = weight_shapes(settings), config_of(settings)
+        parameters = sum(map(math.prod, shapes.values()))
+        linear = {name: of for name, of in shapes.items() if len(of) == 2 and "embed" not in name}
+        tied = not any("lm_head" in name for name in shapes)
+        packed = [math.prod(of) for of in linear.values()] + ([config.vocab_size * config.hidden_size] if tied else [])
+        packs = settings.lora is None and config.model_type in PACKED_FAMILIES
+        heads = int(getattr(config, "num_attention_heads", None) or 1)
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        experts = getattr(config, "num_experts_per_tok", None)
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        if experts:
+            inner = experts * (getattr(config, "moe_intermediate_size", None) or inner)
+        return cls(
+            parameters,
+            parameters if settings.lora is None else adapter_numbers(linear, settings.lora),
+            sum(n for n in packed if n >= PACKED_FROM) if packs else 0,
+            max(map(math.prod, shapes.values())),
+            int(config.num_hidden_layers),
+            int(config.hidden_size),
+            int(config.vocab_size),
+            int(inner),
+            heads * dim,
+            key_heads * dim,
+            heads,
+            key_heads,
+            any(".q_norm." in name for name in shapes),
+            0 if settings.lora is None else settings.lora.rank,
+            sum(math.prod(of) for name, of in linear.items() if "lm_head" not in name) if settings.quantise else 0,
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stage, or an evaluation, computes at once.
+
+    Attributes:
+        trees, rows: tasks, and trajectories of each; no rows where nothing is sampled or trained.
+        prompt, completion: the largest numbers of tokens.
+        micro_batch: tokens per micro-batch; 0 where nothing is trained.
+        updates: per pass over a step, between which its trees are divided.
+        layout: as ``learner.layout`` has it.
+        recomputed: whether activations are computed again in the backward pass.
+        half: whether forward and backward are in bfloat16 beside weights that are not.
+        sequences: completions drawn at once; 0 where nothing is sampled here.
+        packs: whether the engine holds large weights twice.
+        kept: tokens whose cache outlives their request, as trees that grow need it.
+        frozen, averages: copies of all weights in the model's dtype, and in float32.
+        models: trained models.
+        wide: whether a whole distribution per token is kept for more than its log-probability.
+        beside: bytes that are there all the time: another engine's weights and cache, a teacher.
+    """
+
+    trees: int
+    rows: int
+    prompt: int
+    completion: int
+    micro_batch: int = 0
+    updates: int = 1
+    layout: str = "auto"
+    recomputed: bool = False
+    half: bool = False
+    sequences: int = 0
+    packs: bool = False
+    kept: int = 0
+    frozen: int = 0
+    averages: int = 0
+    models: int = 1
+    wide: bool = False
+    beside: int = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens of a whole trajectory."""
+        return self.prompt + self.completion
+
+
+def adapter_numbers(linear: Mapping[str, tuple[int, ...]], lora: LoraSettings) -> int:
+    """Numbers in low-rank adapters: rank * (in + out) for each linear layer that has one.
+
+    Args:
+        linear: shape (out, in) of each matrix but the embedding, by name.
+    """
+    named = lora.target_modules
+    chosen = (
+        of
+        for name, of in linear.items()
+        if ("lm_head" not in name if named == "all-linear" else name.split(".")[-2:-1] and name.split(".")[-2] in named)
+    )
+    return sum(lora.rank * sum(of) for of in chosen)
+
+
+def held_weights(shape: Shape, number: int) -> int:
+    """Bytes of a model's weights and adapters; in 4 bits with a scale of 32 bits for each 64 numbers (bitsandbytes)."""
+    whole = shape.parameters - shape.rounded + (shape.trained if shape.rank else 0)
+    return whole * number + shape.rounded * 9 // 16
+
+
+def activations(shape: Shape, tokens: int, number: int) -> int:
+    """Bytes that a layer of a decoder keeps for its backward pass.
+
+        tokens * (6 width + 4 inner + 2 query + 2 key [+ 2 (query + key) with norms of heads]) * number
+        with adapters: 4 width, one (query + key), and 7 rank more
+
+    The inputs, normalised inputs and outputs of two norms; gate, its activation, up and their product; queries, keys,
+    values and what attention returns. Counted with ``saved_tensors_hooks`` on Llama and Qwen3: within 2 %.
+
+    Args:
+        tokens: through the model.
+        number: bytes of a number.
+    """
+    norms = 4 if shape.rank else 6
+    heads = (1 if shape.rank else 2) * (shape.query + shape.key) if shape.normed_heads else 0
+    each = norms * shape.width + 4 * shape.inner + 2 * (shape.query + shape.key) + heads + 7 * shape.rank
+    return tokens * each * number
+
+
+def through_the_model(work: Work) -> tuple[int, int, bool]:
+    """Tokens that the largest micro-batch computes, its rows, and whether what rows share is computed once.
+
+    Rows are taken until their unique tokens exceed the budget; one that is longer goes alone.
+    """
+    rows = min(-(-work.trees // work.updates) * work.rows, max(1, work.micro_batch // max(1, work.completion)))
+    while rows > 1 and unique_tokens(work, rows) > work.micro_batch:
+        rows -= max(1, (unique_tokens(work, rows) - work.micro_batch) // max(1, work.length))
+    unique, padded = unique_tokens(work, rows), rows * work.length
+    tree = work.layout == "tree" or (work.layout == "auto" and 1.1 * unique <= padded)
+    return (unique if tree else padded), rows, tree
+
+
+def unique_tokens(work: Work, rows: int) -> int:
+    """Of so many trajectories, the prompt of each task once."""
+    return math.ceil(rows / max(1, work.rows)) * work.prompt + rows * work.completion
+
+
+def backward(shape: Shape, work: Work, number: int) -> dict[str, int]:
+    """Bytes of a micro-batch's forward and backward pass, by what they are."""
+    tokens, rows, tree = through_the_model(work)
+    number = 2 if work.half else number
+    layer = activations(shape, tokens, number)
+    kept = shape.layers * tokens * shape.width * number + layer if work.recomputed else shape.layers * layer
+    if tree:
+        # Packed outputs beside padded ones; one additive mask of (query heads per key head * Lq, Lk) for all layers.
+        kept += (1 if work.recomputed else shape.layers) * tokens * shape.query * number
+        kept += rows * (shape.heads // shape.key_heads) * work.completion * work.length * number
+    passing = tokens * (3 * shape.inner + 2 * shape.width) * number
+    copies = 6 if work.wide else 4
+    logits = copies * min(rows * work.completion * shape.vocabulary, LOGIT_ELEMENTS) * FLOAT
+    return {"activations": kept + passing, "logits": logits}
+
+
+def cache(shape: Shape, work: Work, number: int) -> tuple[int, int]:
+    """Bytes of the embedded engine's keys and values at the end, and of those that it copies while it grows last.
+
+    Entries and places grow by half, old and new side by side for a moment.
+    """
+    if not work.sequences:
+        return 0, 0
+    shared = work.prompt * (work.rows - 1) >= 7 * 48
+    own, longest = (1, work.completion) if shared else (work.prompt, work.length)
+    entries = grown(min(work.trees, work.sequences), work.sequences, 8, 1)[-1]
+    places = grown(own, longest, 1, 32)
+    token = 2 * shape.layers * shape.key * number
+    last = entries * places[-1] * token
+    before = entries * places[-2] * token if len(places) > 1 else 0
+    prompts = min(work.trees, work.sequences) * work.prompt * token if shared else 0
+    return last + prompts + work.kept * 3 // 2 * token, before
+
+
+def grown(first: int, last: int, least: int, unit: int) -> list[int]:
+    """Sizes of what grows by half whenever it is too small, from one number to another."""
+    sizes = [-(-max(first, least) // unit) * unit]
+    while sizes[-1] < last:
+        sizes.append(-(-max(sizes[-1] + 1, sizes[-1] * 3 // 2) // unit) * unit)
+    return sizes
+
+
+def drawing(shape: Shape, work: Work, number: int) -> int:
+    """Bytes of a decoding step: logits, and three copies that a draw makes of them; or of computing the prompts."""
+    steps = 4 * work.sequences * shape.vocabulary * FLOAT
+    prompts = min(work.trees * work.prompt, 16_384) * (3 * shape.inner + 4 * shape.width) * number
+    return max(steps, prompts) if work.sequences else 0
+
+
+Phase = Literal["load", "evaluate", "sample", "train", "save"]
+Parts = Mapping[str, int]
+
+
+def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries: int, card: bool) -> dict[Phase, Parts]:
+    """Bytes in each phase of a run, by what they are, once the first update was made.
+
+    Args:
+        work: of a stage.
+        evaluated: of its evaluations.
+        number: bytes of a number of the weights.
+        libraries: resident before a model is loaded; on a card, what its driver takes.
+        card: whether it is the memory of a card, where nothing is packed and nothing is written.
+    """
+    models = work.models if work.micro_batch else 1
+    trained = models * shape.trained if work.micro_batch else 0
+    always = {
+        "libraries": libraries,
+        "weights": models * held_weights(shape, number),
+        "frozen models": shape.parameters * (work.frozen * number + work.averages * FLOAT) + work.beside,
+        "gradients": trained * number,
+        "optimiser": 2 * trained * number,
+    }
+    later = {} if card else {"libraries": libraries + LATER_BYTES}
+    packs = {"packed weights": models * shape.packed * number if not card and work.packs else 0}
+    held, growing = cache(shape, work, number)
+    held_by_evaluation, growing_there = cache(shape, evaluated, number)
+    passes = backward(shape, work, number) if work.micro_batch and work.rows else {}
+    pieces = {
+        "activations": max(shape.inner, shape.width) * through_the_model(work)[0] * number,
+        "logits": passes.get("logits", 0) // 4,
+    }
+    small = () if card else [name for name in passes if pieces[name] < HEAP_PIECE]
+    passes |= {name: round(passes[name] * HEAP_WASTE) for name in small}
+    held_back = sum(passes[name] for name in small)
+
+    def beside(**parts: int) -> dict[str, int]:
+        """What freed memory that was not given back does not cover is new."""
+        return {name.replace("_", " "): n for name, n in parts.items()} | {
+            "freed, held": max(0, held_back - sum(parts.values()))
+        }
+
+    found: dict[Phase, Parts] = {"load": {name: always[name] for name in ("libraries", "weights")}}
+    if evaluated.rows:
+        other = {"cache": held} | beside(
+            cache_of_evaluation=held_by_evaluation + growing_there, logits=drawing(shape, evaluated, number)
+        )
+        packed = {"packed weights": models * shape.packed * number if not card and evaluated.packs else 0}
+        found["evaluate"] = always | later | packed | other
+    if work.sequences:
+        drawn = beside(growing_cache=growing, logits=drawing(shape, work, number))
+        found["sample"] = always | later | packs | {"cache": held} | drawn
+    if passes:
+        found["train"] = always | later | packs | {"cache": held} | passes
+    if not card:
+        state = 3 * trained * number + shape.parameters * work.frozen * number
+        written = 2 * min(state, max(SHARD_BYTES, shape.largest * number))
+        merged = shape.parameters * number if shape.rank else 0
+        found["save"] = (
+            always | later | {"cache": held, "freed, held": held_back, "being written": max(written, merged)}
+        )
+    return {phase: {name: count for name, count in parts.items() if count} for phase, parts in found.items()}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run is told to take, and what there is.
+
+    Attributes:
+        memory: bytes by phase and part, of the stage that takes most.
+        of: whose memory it is, in words.
+        free: bytes of it that are free now, or that a card has.
+        disk: bytes by what is written.
+        disk_free: bytes.
+        mends: key=value -> peak bytes with it, of what would take less.
+        certain: bytes without which no step can be done, whatever lengths come out.
+        uncounted: components whose own models are not in these sums.
+    """
+
+    memory: Mapping[Phase, Parts]
+    of: str
+    free: int
+    disk: Mapping[str, int]
+    disk_free: int
+    mends: Mapping[str, int] = field(default_factory=dict)
+    certain: int = 0
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def peak(self) -> int:
+        return max(sum(parts.values()) for parts in self.memory.values())
+
+    @property
+    def peak_phase(self) -> Phase:
+        return max(self.memory, key=lambda phase: sum(self.memory[phase].values()))
+
+    @property
+    def fits(self) -> bool:
+        return self.peak <= self.free
+
+    @property
+    def mend(self) -> str:
+        """What to change, in words: the first key that makes it fit, or that takes most away; empty where none does."""
+        fitting = [key for key, peak in self.mends.items() if peak <= self.free]
+        if fitting:
+            return f"{fitting[0]} ({in_gib(self.mends[fitting[0]])})"
+        if not self.mends or min(self.mends.values()) >= self.peak:
+            return ""
+        best = min(self.mends, key=lambda key: self.mends[key])
+        return f"{best} ({in_gib(self.mends[best])}, which does not fit either)"
+
+    def require_fit(self) -> None:
+        """Raise RecipeError where even what no length changes does not fit: the system would kill the run later."""
+        if self.certain > self.free:
+            advice = self.mend or "model.path of a smaller model"
+            raise RecipeError(
+                f"model: got one whose training takes {in_gib(self.certain)} of memory for weights, gradients and "
+                f"optimiser alone, and {self.of} has {in_gib(self.free)} free; allowed: {advice}"
+            )
+
+
+def in_gib(count: int) -> str:
+    """Bytes of memory in words, in powers of two as memory is sold."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / MIB:.0f} MiB"
+
+
+def told(recipe: Recipe, *, prompt: int, demonstration: int, evaluated: int, card: str | None = None) -> Sizes:
+    """What a run of this recipe will take at most.
+
+    Args:
+        prompt: tokens of the longest prompt that was looked at.
+        demonstration: tokens of the longest completion that was looked at, where completions are given.
+        evaluated: held-out tasks that are evaluated.
+        card: name of a card that is not here (:data:`CARDS`).
+    Raises:
+        RecipeError: an unknown card.
+    """
+    if card is not None and card not in CARDS:
+        raise RecipeError(f"--on: got {card!r}; allowed: {', '.join(CARDS)}")
+    shape = Shape.of(recipe.model)
+    on_card = card is not None or (recipe.model.device != "cpu" and torch.cuda.is_available())
+    number = torch.finfo(getattr(torch, recipe.model.dtype)).bits // 8
+    libraries = CONTEXT_BYTES if on_card else resident()
+    works = list(_works(recipe, shape, prompt, demonstration, on_card))
+    evaluation = _evaluation(recipe, prompt, evaluated)
+
+    def most(shape: Shape, works: list[Work]) -> dict[Phase, Parts]:
+        of_stages = [phases(shape, w, evaluation, number, libraries=libraries, card=on_card) for w in works]
+        return max(of_stages, key=lambda found: max(sum(parts.values()) for parts in found.values()))
+
+    memory = most(shape, works)
+    changed = _mends(recipe, shape, works)
+    peaks = {key: max(sum(parts.values()) for parts in most(*with_it).values()) for key, with_it in changed.items()}
+    if card is not None:
+        free, of = CARDS[card] * MIB, f"an {card}" if card[0] in "ahl" else f"a {card}"
+    elif on_card:
+        free, of = torch.cuda.mem_get_info()[0], "the GPU"
+    else:
+        free, of = free_memory() + libraries, "this machine"
+    sure = ("libraries", "weights", "frozen models", "gradients", "optimiser")
+    parts = next(iter(memory.values())) if "train" not in memory else memory["train"]
+    place = next((p for p in Path(recipe.output).absolute().parents if p.exists()), Path("/"))
+    return Sizes(
+        memory,
+        of,
+        free,
+        _disk(recipe, shape, number, works),
+        disk_usage(place).free,
+        peaks,
+        sum(parts.get(name, 0) for name in sure),
+        tuple(_uncounted(recipe)),
+    )
+
+
+def _works(recipe: Recipe, shape: Shape, prompt: int, demonstration: int, on_card: bool) -> Iterator[Work]:
+    for stage in recipe.stages:
+        of = stage.composition()
+        learner: Any = stage.learner
+        samples = of.rollout is not None and (of.data is None or not of.data.given)
+        rows = (of.trajectories or 1) if samples else 2 if isinstance(stage, Offline) else 1
+        completion = stage.sampling.max_completion_tokens if samples else demonstration
+        needs = _needs(stage, of)
+        trees = getattr(stage, "tasks_per_step", 1)
+        embedded = of.engine is None or of.engine.kind == "embedded"
+        limit = getattr(stage.engine, "max_sequences", 512)
+        flat = of.rollout is None or of.rollout.kind == "flat"
+        kept = 0 if flat or not samples else min(getattr(stage.engine, "keep_tokens", 0), trees * rows * completion)
+        beside = 0
+        if samples and stage.engine.kind == "vllm":
+            engine: Any = stage.engine
+            half = engine.dtype in ("bfloat16", "float16") or recipe.model.dtype != "float32"
+            beside = int(engine.cache_gib * 2**30) + shape.parameters * (2 if half else FLOAT)
+        if of.teacher is not None:
+            beside += sum(map(math.prod, weight_shapes(of.teacher.model("cpu")).values())) * FLOAT
+        roles = of.roles
+        yield Work(
+            trees,
+            rows,
+            prompt,
+            completion,
+            micro_batch=int(getattr(learner, "micro_batch_tokens", 4096)),
+            updates=int(getattr(learner, "updates_per_step", 1)),
+            layout=str(getattr(learner, "layout", "auto")),
+            recomputed=bool(getattr(learner, "gradient_checkpointing", False)),
+            half=learner.precision is not None and recipe.model.dtype == "float32",
+            sequences=min(limit, trees * rows) if samples and embedded else 0,
+            packs=embedded and not on_card and bool(getattr(stage.engine, "pack_weights", False)),
+            kept=kept,
+            frozen=int(
+                bool(needs & {"reference", "reference_logprob"}) and (not shape.rank or of.reference is not None)
+            ),
+            averages=int(of.average is not None and not shape.rank),
+            models=1 if roles is None else len(roles.models),
+            wide="entropy" in needs or "old_entropy" in needs,
+            beside=beside,
+        )
+
+
+def _needs(stage: StageSettings, of: Composition) -> frozenset[str]:
+    needed = frozenset[str]().union(*(part.needed for part in of.components()))
+    return needed | Method.of(stage).needs if isinstance(stage, (Online, Offline)) else needed
+
+
+def _evaluation(recipe: Recipe, prompt: int, evaluated: int) -> Work:
+    engine = recipe.evaluation_engine
+    if not evaluated or engine.kind != "embedded":
+        return Work(0, 0, prompt, 0)
+    rows = recipe.evaluate.samples
+    most = min(int(getattr(engine, "max_sequences", 512)), evaluated * rows)
+    length = recipe.evaluation_sampling.max_completion_tokens
+    return Work(evaluated, rows, prompt, length, sequences=most, packs=bool(getattr(engine, "pack_weights", False)))
+
+
+def _mends(recipe: Recipe, shape: Shape, works: list[Work]) -> dict[str, tuple[Shape, list[Work]]]:
+    """Keys that take memory away, with what they change, the least costly first."""
+    found: dict[str, tuple[Shape, list[Work]]] = {}
+    half = max((work.micro_batch for work in works), default=0) // 4
+    longest = max((work.length for work in works), default=0)
+    if half >= longest:
+        found[f"learner.micro_batch_tokens={half}"] = shape, [replace(w, micro_batch=half) for w in works]
+    if not all(work.recomputed for work in works):
+        found["learner.gradient_checkpointing=true"] = shape, [replace(w, recomputed=True) for w in works]
+    sequences = max((work.sequences for work in works), default=0)
+    if sequences >= 16:
+        key = f"engine.max_sequences={sequences // 4}"
+        found[key] = shape, [replace(w, sequences=min(w.sequences, sequences // 4)) for w in works]
+    if not shape.rank:
+        lora = recipe.model.model_copy(update={"lora": LoraSettings()})
+        adapted = Shape.of(lora)
+        found["model.lora=true"] = adapted, [replace(w, frozen=0, averages=0, packs=False) for w in works]
+        both = [
+            replace(w, frozen=0, averages=0, packs=False, recomputed=True, micro_batch=max(half, longest))
+            for w in works
+        ]
+        micro = f"learner.micro_batch_tokens={max(half, longest)}"
+        found[f"model.lora=true learner.gradient_checkpointing=true {micro}"] = adapted, both
+    return found
+
+
+def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[str, int]:
+    """Bytes of a finished run's folder, by what they are."""
+    saved = (shape.parameters + shape.trained if shape.rank else shape.parameters) * number
+    models = {"model": saved}
+    state = max(
+        (
+            3 * w.models * shape.trained * number + shape.parameters * (w.frozen * number + w.averages * FLOAT)
+            for w in works
+        ),
+        default=0,
+    )
+    written = sum(
+        _checkpoints(recipe.checkpoint_every, stage.steps, first=n > 0) for n, stage in enumerate(recipe.stages)
+    )
+    models["checkpoints"] = min(recipe.keep_checkpoints, written) * state
+    if recipe.evaluate.save_best:
+        models["best"] = saved
+    if recipe.keep_stages:
+        models["models of stages"] = (len(recipe.stages) - 1) * saved
+    if recipe.keep is not None:
+        each = (
+            shape.trained * number
+            if recipe.keep.models == "adapter"
+            else saved
+            if recipe.keep.dtype == "model"
+            else saved * torch.finfo(getattr(torch, recipe.keep.dtype)).bits // 8 // number
+        )
+        models["kept models"] = sum((stage.steps - 1) // recipe.keep.every for stage in recipe.stages) * each
+    models["rollouts"] = sum(
+        len(range(recipe.rollouts_every, stage.steps + 1, recipe.rollouts_every))
+        * min(w.trees * w.rows, 256)
+        * (TABLE_ROW + TABLE_TOKEN * w.completion)
+        for stage, w in zip(recipe.stages, works, strict=True)
+        if w.sequences
+    )
+    if recipe.trees_every:
+        models["trees"] = sum(
+            -(-stage.steps // recipe.trees_every) * w.trees * w.rows * (TREE_ROW + TREE_TOKEN * w.completion)
+            for stage, w in zip(recipe.stages, works, strict=True)
+        )
+    steps = sum(stage.steps for stage in recipe.stages)
+    models["metrics and report"] = REPORT + steps * STEP
+    return {name: count for name, count in models.items() if count}
+
+
+TABLE_ROW, TABLE_TOKEN = 150, 6
+TREE_ROW, TREE_TOKEN = 150, 14
+"""Bytes of a trajectory, and of a token of it, in the tables of rollouts and in trees, compressed."""
+REPORT, STEP = 90_000, 2_500
+"""Bytes of a run's report, and of a step in metrics.jsonl and TensorBoard's file."""
+
+
+def _checkpoints(every: int, steps: int, *, first: bool) -> int:
+    """Checkpoints by the number of steps, of a stage that may begin with one."""
+    return 0 if not every else (steps - 1) // every + first
+
+
+def _uncounted(recipe: Recipe) -> Iterator[str]:
+    """Parts with models of their own."""
+    for stage in recipe.stages:
+        if (value := stage.composition().value) is not None and value.kind not in ("likelihood",):
+            yield f"value {value.kind}"

@@ -1,0 +1,129 @@
+import json
+import math
+
+import pytest
+
+from lyceum.cli.outcome import main
+from lyceum.models.load import ModelSettings, weight_shapes
+from lyceum.recipe.schema import load_recipe
+from lyceum.training.sizes import (
+    CARDS,
+    MIB,
+    Shape,
+    Sizes,
+    Work,
+    activations,
+    backward,
+    cache,
+    grown,
+    held_weights,
+    phases,
+    through_the_model,
+    told,
+)
+from lyceum.utils.errors import RecipeError
+from lyceum.utils.memory import free_memory, resident
+
+TINY = Shape(
+    parameters=1000, trained=1000, packed=600, largest=200, layers=2, width=8, vocabulary=50, inner=16, query=8, key=4,
+    heads=4, key_heads=2,
+)  # fmt: skip
+WORK = Work(trees=2, rows=4, prompt=3, completion=5, micro_batch=4096, sequences=8, packs=True)
+
+
+def test_a_layer_keeps_what_its_backward_pass_reads():
+    # 6 x 8 of norms, 4 x 16 of the feed-forward layer, 2 x 8 + 2 x 4 of attention: 136 numbers of 4 bytes, 10 tokens.
+    assert activations(TINY, 10, 4) == 10 * 136 * 4
+    # with adapters of rank 2: 4 x 8 + 64 + 24 + 7 x 2
+    assert activations(Shape(**{**vars(TINY), "rank": 2}), 10, 4) == 10 * 134 * 4
+
+
+def test_a_micro_batch_has_the_rows_that_its_budget_holds():
+    # Two tasks of four: 2 x 3 + 8 x 5 = 46 unique tokens, 8 x 8 = 64 padded ones; 1.1 x 46 is fewer: the tree.
+    assert through_the_model(WORK) == (46, 8, True)
+    # 20 tokens hold three rows of one task: 3 + 15 = 18
+    assert through_the_model(Work(2, 4, 3, 5, micro_batch=20)) == (18, 3, True)
+    # A row that is longer goes alone; an update of two has one task.
+    assert through_the_model(Work(2, 4, 3, 5, micro_batch=4))[1] == 1
+    assert through_the_model(Work(2, 4, 3, 5, micro_batch=4096, updates=2))[:2] == (23, 4)
+
+
+def test_recomputed_activations_keep_the_layers_inputs():
+    kept = backward(TINY, WORK, 4)["activations"]
+    again = backward(TINY, Work(**{**vars(WORK), "recomputed": True}), 4)["activations"]
+    # One layer's instead of both, and 46 tokens x 8 numbers for each layer's input and once less of attention's output.
+    assert kept - again == activations(TINY, 46, 4) - 2 * 46 * 8 * 4 + 46 * 8 * 4
+
+
+def test_weights_in_4_bits_have_a_scale_for_each_64():
+    # 640 numbers in 4 bits are 320 bytes and ten scales of 4; the other 360 and 1000 of adapters have 4 bytes.
+    assert held_weights(Shape(**{**vars(TINY), "rank": 2, "rounded": 640}), 4) == 360 + 4 * 1360
+
+
+def test_the_cache_grows_by_half():
+    assert grown(3, 100, 1, 32) == [32, 64, 96, 160]
+    # 8 entries of 32 places, 2 (keys and values) x 2 layers x 4 numbers x 4 bytes; nothing was copied for it.
+    assert cache(TINY, WORK, 4) == (8 * 32 * 64, 0)
+
+
+def test_each_phase_is_the_sum_of_what_is_there_then():
+    found = phases(TINY, WORK, Work(0, 0, 0, 0), 4, libraries=1000, card=True)
+    assert set(found) == {"load", "sample", "train"}  # a card has no files
+    assert found["train"]["weights"] == found["train"]["gradients"] == 4000
+    assert found["train"]["optimiser"] == 8000
+    assert "packed weights" not in found["sample"]
+    here = phases(TINY, WORK, Work(0, 0, 0, 0), 4, libraries=1000, card=False)
+    assert here["sample"]["packed weights"] == 2400
+    assert here["save"]["being written"] == 2 * 12_000
+    frozen = phases(TINY, Work(**{**vars(WORK), "frozen": 1}), Work(0, 0, 0, 0), 4, libraries=0, card=True)
+    assert frozen["train"]["frozen models"] == 4000
+
+
+def test_a_shape_has_the_models_own_counts():
+    shape = Shape.of(ModelSettings())
+    assert shape.parameters == sum(map(math.prod, weight_shapes(ModelSettings()).values()))
+    lora = Shape.of(ModelSettings.model_validate({"lora": {"rank": 4}}))
+    # Of each layer: q, k, v, o of 128 + 128, gate and up and down of 128 + 448, each times the rank.
+    assert lora.trained == 4 * 4 * (4 * 256 + 3 * 576)
+
+
+def test_what_cannot_fit_is_refused_with_the_key_that_mends_it():
+    sizes = Sizes(
+        {"train": {"weights": 8 * MIB}},
+        "this machine",
+        4 * MIB,
+        {},
+        0,
+        {"a=1": 6 * MIB, "b=2": 3 * MIB},
+        certain=5 * MIB,
+    )
+    assert not sizes.fits
+    assert sizes.mend.startswith("b=2 ")  # the first that fits
+    with pytest.raises(RecipeError, match=r"takes 5 MiB .* this machine has 4 MiB free; allowed: b=2 \(3 MiB\)"):
+        sizes.require_fit()
+    none = Sizes({"train": {"weights": 8 * MIB}}, "this machine", 4 * MIB, {}, 0, {"a=1": 6 * MIB}, certain=1)
+    none.require_fit()  # shorter completions may do
+    assert "does not fit either" in none.mend
+
+
+def test_a_cards_memory_is_its_drivers():
+    of = told(load_recipe("grpo"), prompt=10, demonstration=0, evaluated=8, card="h100")
+    assert (of.free, of.of) == (CARDS["h100"] * MIB, "an h100")
+    assert of.fits
+    with pytest.raises(RecipeError, match=r"--on: got 'h10'; allowed: t4, "):
+        told(load_recipe("grpo"), prompt=10, demonstration=0, evaluated=8, card="h10")
+
+
+def test_a_dry_run_tells_memory_by_phase_and_disk(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "grpo", "steps=40", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["memory"]) == {"load", "evaluate", "sample", "train", "save"}
+    assert found["memory_free"] > sum(found["memory"]["train"].values())
+    assert found["disk"]["checkpoints"] == 3 * found["disk"]["model"]  # one, of step 20: weights and two moments
+    assert main(["train", "grpo", "--on", "h100"]) == 2
+    assert "--on: got 'h100' without --dry-run" in capsys.readouterr().err
+
+
+def test_this_process_and_machine_have_memory():
+    assert 10 * MIB < resident() < free_memory() + resident()
