@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ class ServerFailure(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerRequest:
     """One sequence to be drawn, or scored.
 
     Attributes:
@@ -121,7 +122,7 @@ class VllmServer:
             raise self.failed(path, error, limit) from error
         return self._json(path, answer)
 
-    async def ask(self, sequence: Asked, label: str) -> DrawnSequence:
+    async def ask(self, sequence: ServerRequest, label: str) -> DrawnSequence:
         import httpx2
 
         loop = asyncio.get_running_loop()
@@ -140,7 +141,7 @@ class VllmServer:
             self.requests -= 1
         return self._read(self._json(GENERATE, answer), sequence, label)
 
-    def draw(self, sequence: Asked, label: str) -> DrawnSequence:
+    def draw(self, sequence: ServerRequest, label: str) -> DrawnSequence:
         """The same, from plain code."""
         return self._read(self.call("POST", GENERATE, self._body(sequence)), sequence, label)
 
@@ -201,11 +202,34 @@ class VllmServer:
         if paused.get("is_paused"):  # by a run that ended meanwhile
             self.call("POST", "/resume")
         try:
-            self.call("POST", GENERATE, self._body(Asked([0], {"max_tokens": 1, "logprobs": 0})))
+            self.call("POST", GENERATE, self._body(ServerRequest([0], {"max_tokens": 1, "logprobs": 0})))
         except ServerFailure as failure:
             if "status 403" not in str(failure) and "status 404" not in str(failure):
                 raise
             raise self.refused(f"a server without {GENERATE}", "--enable-scale-out") from None
+
+    def compare(self, shape: tuple[int, int] | None) -> None:
+        """Raise ServerFailure where its model is another one, as far as it can be told without new weights.
+
+        Args:
+            shape: layers and vocabulary of the recipe's.
+        """
+        if shape is None:
+            return
+        layers, vocabulary = shape
+        with self._reading():
+            names = self.call("POST", "/weight_checker", {"action": "checksum"})["checksums"]
+            found = len({place for name in names for place in re.findall(r"\.layers\.(\d+)\.", name)})
+        if found and found != layers:
+            raise self.refused(f"model {self.model!r} of {found} layers", f"the recipe's model, of {layers}")
+        try:
+            self.call("POST", GENERATE, self._body(ServerRequest([vocabulary - 1], {"max_tokens": 1})))
+        except ServerFailure as failure:
+            if "status 400" not in str(failure):
+                raise
+            raise self.refused(
+                f"model {self.model!r}, which has no token {vocabulary - 1}", "the recipe's model"
+            ) from failure
 
     def _told(self, path: str, otherwise: str) -> Any:
         try:
@@ -243,7 +267,7 @@ class VllmServer:
         """
         prompt = list(range(min(16, self.max_model_len - DRAWN, self.vocab)))
         params = {"temperature": AT, "max_tokens": DRAWN, "seed": 0, "logprobs": 0}
-        drawn = self.draw(Asked(prompt, params), label)
+        drawn = self.draw(ServerRequest(prompt, params), label)
         expected = learner_logprobs(policy, prompt + drawn.tokens, AT)[-len(drawn.tokens) :]
         if not all(map(math.isfinite, expected)):
             return 0.0  # who samples will be told that the model has diverged
@@ -266,16 +290,16 @@ class VllmServer:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ServerFailure(self.url, f"answered half: {type(error).__name__}: {error}") from error
 
-    def _body(self, sequence: Asked) -> dict[str, Any]:
+    def _body(self, sequence: ServerRequest) -> dict[str, Any]:
         params = {**sequence.params, "ignore_eos": True, "detokenize": False}
         return {"model": self.model, "token_ids": sequence.prompt, "sampling_params": params, "stream": False}
 
-    def _read(self, reply: Any, asked: Asked, label: str) -> DrawnSequence:
+    def _read(self, reply: Any, asked: ServerRequest, label: str) -> DrawnSequence:
         """A reply, with everything that was asked for; anything else is a failure."""
         with self._reading():
             return self._drawn(reply, asked, label)
 
-    def _drawn(self, reply: Any, asked: Asked, label: str) -> DrawnSequence:
+    def _drawn(self, reply: Any, asked: ServerRequest, label: str) -> DrawnSequence:
 
         def need(true: bool, why: str, **more: bool) -> None:
             if not true:
@@ -460,7 +484,7 @@ class Servers:
 
     # Requests ------------------------------------------------------------------------------------------------------
 
-    async def draw(self, sequence: Asked, serves: object) -> DrawnSequence:
+    async def draw(self, sequence: ServerRequest, serves: object) -> DrawnSequence:
         """Ask the server with the fewest requests, and others where it fails.
 
         Raises:

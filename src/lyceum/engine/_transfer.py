@@ -73,7 +73,7 @@ class Transfer(Protocol):
 
 
 def transfer_by(how: How, folder: Path | None, timeout: float) -> Transfer:
-    return Files(folder) if how == "files" else FromTrainer(how, timeout)
+    return WeightFiles(folder) if how == "files" else FromTrainer(how, timeout)
 
 
 class Client:
@@ -95,7 +95,7 @@ class Client:
         self.server.call("POST", "/finish_weight_update", {"weight_version": weight_version or self.label})
 
 
-class Files:
+class WeightFiles:
     """A safetensors file per version, in shared memory or a folder that all servers read, checked by its SHA-256."""
 
     backend = BACKEND
@@ -173,14 +173,14 @@ class FromTrainer:
 
         named = lambda: self._published.named() if self._published else iter(())  # noqa: E731
 
-        class Source(WeightSource):
+        class LearnerWeights(WeightSource):
             def metadata(self) -> list[Any]:
                 return [ParamMeta(name, weight.dtype, tuple(weight.shape)) for name, weight in named()]
 
             def __iter__(self) -> Iterator[tuple[str, Tensor]]:
                 return iter(named())
 
-        return Source()
+        return LearnerWeights()
 
 
 def nccl_engine(client: Client, source: Any, world_size: int) -> Any:

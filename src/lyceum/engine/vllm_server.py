@@ -22,12 +22,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from lyceum.core.needs import Gift
 from lyceum.core.settings import Composition
 from lyceum.core.types import Continuation, Engine, Request, TopTokens
-from lyceum.engine._servers import Asked, ServerFailure, Servers, VllmServer, unusable
+from lyceum.engine._servers import ServerFailure, ServerRequest, Servers, VllmServer, unusable
 from lyceum.engine._transfer import How
 from lyceum.engine.vllm import DrawnSequence, VllmConfig, own_distribution, sampling_params
 from lyceum.engine.vllm_plugin import BACKEND
+from lyceum.models.load import UNTRAINED, ModelSettings, read_config
 from lyceum.models.policy import Policy
 from lyceum.utils import progress
 from lyceum.utils.aio import gather, idle
@@ -60,6 +62,7 @@ class VllmServerConfig(VllmConfig):
     the weights after every update, and is asked for tokens, whose log-probabilities are compared with the learner's."""
 
     gives: ClassVar = ("one-model",)
+    elsewhere: ClassVar[bool] = True
 
     kind: Literal["vllm-server"] = "vllm-server"  # pyright: ignore[reportIncompatibleVariableOverride]
     urls: Annotated[tuple[Annotated[str, AfterValidator(_is_url)], ...], AfterValidator(_all_differ)] = ()
@@ -79,6 +82,10 @@ class VllmServerConfig(VllmConfig):
     """Python in whose environment vLLM and lyceum are, to start a server; by default this one."""
     devices: str | None = Field(None, pattern=r"^\d+(,\d+)*$", max_length=1000)
     """Numbers of the GPUs of a server that is started (its CUDA_VISIBLE_DEVICES), such as "1"."""
+
+    @property
+    def offers(self) -> frozenset[Gift]:
+        return super().offers - {"process-group"}  # vLLM is in processes of its own
 
     @property
     def backend(self) -> str:
@@ -113,11 +120,12 @@ class VllmServerConfig(VllmConfig):
             )
         return lines
 
-    def reach(self) -> None:
+    def reach(self, model: ModelSettings) -> None:
         for url in self.urls:
             server = VllmServer(url, self)
             try:
                 server.examine()
+                server.compare(shape_of(model))
             except ServerFailure as failure:
                 raise unusable(failure) from failure
             finally:
@@ -127,6 +135,15 @@ class VllmServerConfig(VllmConfig):
         if policy.sight is not None:
             raise RecipeError(f"engine.kind: got {self.kind!r}, which is given no pictures yet; allowed: embedded")
         return VllmServerEngine(policy, self)
+
+
+def shape_of(model: ModelSettings) -> tuple[int, int] | None:
+    """Layers and vocabulary of a model, by its configuration alone; None where it has no file of that."""
+    if model.path in UNTRAINED or model.path.endswith(".gguf"):
+        return None
+    config = read_config(model)
+    layers, vocabulary = getattr(config, "num_hidden_layers", None), getattr(config, "vocab_size", None)
+    return None if layers is None or vocabulary is None else (layers, vocabulary)
 
 
 class VllmServerEngine:
@@ -182,7 +199,7 @@ class VllmServerEngine:
         while True:
             most = min(limit - len(tokens), DRAWN_BETWEEN_STOPS) if stops else limit
             of_part = {"max_tokens": most, "seed": counter_seed(seed, len(tokens)) if tokens else seed}
-            part = await self._ask(Asked([*request.prefix, *tokens], {**params, **of_part}))
+            part = await self._ask(ServerRequest([*request.prefix, *tokens], {**params, **of_part}))
             finish, used = part.finish, 0
             for used, token in enumerate(part.tokens, 1):  # noqa: B007
                 tokens.append(token)
@@ -214,7 +231,7 @@ class VllmServerEngine:
             "logprobs": 2,
             "logprob_token_ids": [tokens[-1]] * 2,
         }
-        drawn = await self._ask(Asked(list(tokens[:-1]), params, tokens[-1]))
+        drawn = await self._ask(ServerRequest(list(tokens[:-1]), params, tokens[-1]))
         return [0.0, *drawn.prompt_logprob, *drawn.logprob]
 
     async def load(self, weights: torch.nn.Module | Mapping[str, Tensor], version: int) -> None:
@@ -230,7 +247,7 @@ class VllmServerEngine:
         self.servers.publish(self, self.policy, weights)
         self.version = version
 
-    async def _ask(self, asked: Asked) -> DrawnSequence:
+    async def _ask(self, asked: ServerRequest) -> DrawnSequence:
         drawn = await self.servers.draw(asked, self)
         self._computed += drawn.computed
         return drawn

@@ -15,4 +15,4 @@ def register() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     if BACKEND not in WeightTransferEngineFactory._registry:  # vLLM calls this more than once
-        WeightTransferEngineFactory.register_engine(BACKEND, "lyceum.engine._vllm_files", "FilesTransfer")
+        WeightTransferEngineFactory.register_engine(BACKEND, "lyceum.engine.vllm_plugin.files", "FilesTransfer")

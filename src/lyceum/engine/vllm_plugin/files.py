@@ -1,4 +1,4 @@
-"""The backend of :mod:`lyceum.engine.vllm_plugin`, imported by vLLM alone."""
+"""The backend itself: imported by vLLM alone, in a server's process."""
 
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
