@@ -125,7 +125,7 @@ class VllmServerConfig(VllmConfig):
             server = VllmServer(url, self)
             try:
                 server.examine()
-                server.compare(shape_of(model))
+                server.compare(layers_of(model))
             except ServerFailure as failure:
                 raise unusable(failure) from failure
             finally:
@@ -137,13 +137,11 @@ class VllmServerConfig(VllmConfig):
         return VllmServerEngine(policy, self)
 
 
-def shape_of(model: ModelSettings) -> tuple[int, int] | None:
-    """Layers and vocabulary of a model, by its configuration alone; None where it has no file of that."""
+def layers_of(model: ModelSettings) -> int | None:
+    """Layers of a model, by its configuration alone; None where it has no file of that."""
     if model.path in UNTRAINED or model.path.endswith(".gguf"):
         return None
-    config = read_config(model)
-    layers, vocabulary = getattr(config, "num_hidden_layers", None), getattr(config, "vocab_size", None)
-    return None if layers is None or vocabulary is None else (layers, vocabulary)
+    return getattr(read_config(model), "num_hidden_layers", None)
 
 
 class VllmServerEngine:

@@ -467,10 +467,11 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         try:
             await stage.run()
         except ServersLost as error:
-            if session.save_whole_step(stage):
-                step = session.first_step + stage.step
-                error.lines.append(f"a checkpoint of step {step} is written; to go on from it: --resume")
-            raise
+            if not session.save_whole_step(stage):
+                raise
+            step = session.first_step + stage.step
+            saved = f"a checkpoint of step {step} is written; to go on from it: the same command with --resume"
+            raise ServersLost([*error.lines, saved]) from error
         _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.
