@@ -74,6 +74,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
+	$(VLLM)/bin/python -m pytest tests/engine/test_vllm_server.py
 	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe tests/cli tests/reward
 
 compositions: $(VENV)/.installed-test

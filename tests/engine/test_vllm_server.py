@@ -26,6 +26,8 @@ from lyceum.engine.vllm_server import VllmServerConfig
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
+from lyceum.run.digests import read_digests
+from lyceum.training.proving import without_metrics
 from lyceum.training.train import train
 from lyceum.utils.errors import Diverged, RecipeError, ServersLost
 
@@ -470,10 +472,6 @@ def recipe(server, tmp_path, name, *keys):
     return load_recipe("grpo", [*small, *of_engine, f"output={tmp_path}", f"name={name}", "learner.lr=1e-3", *keys])
 
 
-def digests(run):
-    return [json.loads(line) for line in (run / "digests.jsonl").read_text().splitlines()]
-
-
 def test_a_run_that_loses_its_servers_goes_on_from_its_last_whole_step_to_the_same_bits(fake, tmp_path):
     whole = train(recipe(fake(), tmp_path, "whole", "digests=true"))
     server = fake()
@@ -491,8 +489,9 @@ def test_a_run_that_loses_its_servers_goes_on_from_its_last_whole_step_to_the_sa
     lines = (tmp_path / "lost" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2
     resumed = train(recipe(fake(), tmp_path, "lost", "digests=true", "checkpoint_every=0"), resume=True)
-    assert digests(resumed) == digests(whole)
-    assert len({line["weights"] for line in digests(whole)}) > 1  # it has learnt
+    assert without_metrics(read_digests(resumed)) == without_metrics(read_digests(whole))
+    steps = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert any(step["reward/mean"] > 0 for step in steps)  # it has learnt something
 
 
 def test_the_command_ends_with_exit_code_1_and_names_the_url(fake, tmp_path, capsys):

@@ -393,6 +393,13 @@ class Servers:
         return [server for server in self.servers if server.failure is None]
 
     @property
+    def bytes(self) -> int:
+        """Of the weights that were published last."""
+        if self.published is None:
+            return 0
+        return sum(weight.numel() * weight.element_size() for _, weight in self.published.named())
+
+    @property
     def max_model_len(self) -> int:
         return min(server.max_model_len for server in self.servers)
 
