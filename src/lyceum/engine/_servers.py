@@ -361,7 +361,6 @@ class Servers:
         if cls._current is None or cls._current.key != key:
             if cls._current is not None:
                 cls._current.close()
-            cls._current = None
             cls._current = cls(key, config, own)
         return cls._current
 
@@ -385,6 +384,8 @@ class Servers:
 
     def close(self) -> None:
         atexit.unregister(self.close)
+        if Servers._current is self:
+            Servers._current = None
         for server in self.servers:
             server.close()
 
@@ -405,8 +406,16 @@ class Servers:
 
     # Weights -------------------------------------------------------------------------------------------------------
 
-    def begin(self, policy: Policy) -> None:
-        """Examine all servers; raises RecipeError where one cannot be used."""
+    def begun(self, policy: Policy) -> Servers:
+        """Examine all servers; raises RecipeError where one cannot be used, and ends those that were started."""
+        try:
+            self._begin(policy)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _begin(self, policy: Policy) -> None:
         for server in self.servers:
             server.vocab = policy.output.weight.shape[0]
             try:

@@ -267,9 +267,7 @@ def servers_of(policy: Policy, config: VllmServerConfig, max_model_len: int) -> 
     """The servers of these settings, examined: those of ``urls``, or one that has the policy's architecture."""
     settings = config.model_copy(update={"model_logprob": True})
     if config.urls:
-        servers = Servers.of(("urls", settings), config, None)
-        servers.begin(policy)
-        return servers
+        return Servers.of(("urls", settings), config, None).begun(policy)
     dtype = str(policy.causal.dtype).removeprefix("torch.") if config.dtype == "model" else config.dtype
     architecture = copy.deepcopy(policy.causal.config)
     architecture.architectures = [type(policy.causal).__name__]
@@ -278,8 +276,7 @@ def servers_of(policy: Policy, config: VllmServerConfig, max_model_len: int) -> 
     with TemporaryDirectory() as folder:
         architecture.save_pretrained(folder)
         servers = Servers.of(key, config, own_arguments(config, Path(folder), dtype, max_model_len))
-        servers.begin(policy)  # before the folder goes
-    return servers
+        return servers.begun(policy)  # before the folder goes
 
 
 def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_len: int) -> list[str]:

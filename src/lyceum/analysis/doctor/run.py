@@ -14,7 +14,6 @@ from lyceum.analysis.doctor.loading import loading, speed
 from lyceum.analysis.doctor.request import DoctorRequest, Heard
 from lyceum.analysis.doctor.result import CheckResult
 from lyceum.analysis.doctor.sampling import determinism, greedy, log_probabilities
-from lyceum.analysis.doctor.servers import servers
 from lyceum.analysis.doctor.subject import Subject
 from lyceum.core.user_files import describe
 from lyceum.models.load import load_policy
@@ -27,7 +26,6 @@ Check = Callable[[Subject], Awaitable[list[CheckResult]]]
 
 CHECKS: dict[str, Check] = {
     "loading": loading,
-    "servers": servers,
     "template": template,
     "end of sequence": end_of_sequence,
     "log-probabilities": log_probabilities,
