@@ -6,6 +6,7 @@ default here may be left as it is; every component must define ``build``.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -376,6 +377,8 @@ class LearnerSettings(Component, slot="learner"):
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
 
+    highest_temperature: ClassVar[float] = math.inf
+    """At which it samples (no unit)."""
     elsewhere: ClassVar[bool] = False
     """Whether it runs outside of this process, and can be lost while the run goes on (``ServersLost``)."""
 

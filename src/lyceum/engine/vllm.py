@@ -40,8 +40,8 @@ from lyceum.utils.stop_strings import ends_in_drawn
 ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 """Largest mean difference, in nats per token, that rounding may make between vLLM and the learner."""
 
-LEAST_TEMPERATURE = 0.01
-"""vLLM raises lower temperatures to this one, except 0."""
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
+"""vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
 
 
 class VllmConfig(EngineSettings):
@@ -50,6 +50,7 @@ class VllmConfig(EngineSettings):
     last bits of a sum. With min_p and top_p together it applies min_p first."""
 
     gives: ClassVar = ("one-model", "process-group")
+    highest_temperature: ClassVar[float] = MOST_TEMPERATURE
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)
@@ -92,11 +93,11 @@ class VllmConfig(EngineSettings):
 
 
 def unsupported(sampling: Sampling, kind: str = "vllm") -> str | None:
-    """What vLLM would change without saying so; None where it draws as it is told."""
+    """What vLLM would change without saying so, or refuse; None where it draws as it is told."""
     temperature = sampling.usual_temperature
-    if not 0 < temperature < LEAST_TEMPERATURE:
+    if temperature == 0 or LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         return None
-    return f"temperature: got {temperature:g} with engine.kind '{kind}'; allowed: 0, or {LEAST_TEMPERATURE} or more"
+    return f"temperature: got {temperature:g} with engine.kind '{kind}'; allowed: 0, or {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g}"
 
 
 def own_distribution(s: Sampling) -> bool:
