@@ -97,7 +97,8 @@ def unsupported(sampling: Sampling, kind: str = "vllm") -> str | None:
     temperature = sampling.usual_temperature
     if temperature == 0 or LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         return None
-    return f"temperature: got {temperature:g} with engine.kind '{kind}'; allowed: 0, or {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g}"
+    allowed = f"0, or {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g}"
+    return f"temperature: got {temperature:g} with engine.kind '{kind}'; allowed: {allowed}"
 
 
 def own_distribution(s: Sampling) -> bool:
