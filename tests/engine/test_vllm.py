@@ -107,7 +107,7 @@ def test_a_stage_that_reads_what_the_engine_leaves_out_is_refused_by_name(lenien
 def test_a_temperature_that_vllm_would_change_is_refused(lenient):
     cold = Flat(sampling=Sampling(temperature=0.005))
     (line,) = VllmConfig().conflicts(Composition(rollout=cold))
-    assert line == "sampling.temperature: got 0.005 with engine.kind 'vllm'; allowed: 0, or 0.01 or more"
+    assert line == "sampling.temperature: got 0.005 with engine.kind 'vllm'; allowed: 0, or 0.01 to 2"
     assert VllmConfig().conflicts(Composition(rollout=Flat(sampling=GREEDY))) == []
 
 

@@ -519,6 +519,7 @@ def doctor(
     *,
     engine: Any = None,
     learner: Any = None,
+    server: str | None = None,
     samples: int = 8,
     tokens: int = 16,
     seed: int = 0,
@@ -533,6 +534,7 @@ def doctor(
         overrides: ``key=value`` as on the command line: ``engine.KEY``, ``learner.KEY``, ``model.KEY``, ``tasks``.
         engine: what samples: a kind, or '{kind: KIND, SETTING: VALUE}'; ``engine=...`` as a key.
         learner: what trains: a kind, or '{kind: KIND, SETTING: VALUE}'; ``learner=...`` as a key.
+        server: address of a vLLM server that samples, as with engine=vllm-server; it is given the model's weights.
         samples: completions per sampling setting, of which there are four.
         tokens: maximum tokens per completion.
         seed: random seed of tasks and samples.
@@ -549,7 +551,7 @@ def doctor(
     loaded = is_loaded(model)
     with model_as_folder(model) as model:
         request = DoctorRequest.of(
-            model, given, engine=engine, learner=learner, samples=samples, tokens=tokens, seed=seed
+            model, given, engine=engine, learner=learner, server=server, samples=samples, tokens=tokens, seed=seed
         )
         with _displayed(progress):
             report = examine(request)

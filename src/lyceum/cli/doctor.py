@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
 STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
 
 
-@takes("lyceum.api:doctor", "engine learner samples tokens seed")
+@takes("lyceum.api:doctor", "engine learner server samples tokens seed")
 def command(
     model: Model,
     keys: Annotated[
@@ -41,7 +41,8 @@ def command(
     equal seeds give equal samples. Each line says what was found; where a check fails, also what is allowed and what
     to do.
 
-    For example: lyceum doctor path/to/model, or before a run: lyceum doctor path/to/model learner.autocast=bfloat16
+    For example: lyceum doctor path/to/model, or before a run: lyceum doctor path/to/model learner.autocast=bfloat16,
+    or of a vLLM server: lyceum doctor path/to/model --server http://node2:8000
 
     Seconds for the small model, about a minute for 135M parameters on two cores; --samples 4 --tokens 8 is quicker. No
     file is left behind. Exit code 1 if a check fails.

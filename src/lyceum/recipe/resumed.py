@@ -12,6 +12,7 @@ MAY_DIFFER = (
     *("checkpoint_every", "checkpoint_minutes", "max_steps_without_signal", "threads"),
     *("rollouts_every", "trees_every", "digests", "keep*"),
     *("track*", "trust_code", "model.device"),
+    *(f"*.engine.{key}" for key in ("urls*", "transfer", "folder", "timeout", "patience", "python", "devices")),
 )
 """Keys in which a resumed run's recipe may differ from the original: none of them changes a result, but ``threads`` the
 last bits, of which a warning tells."""

@@ -43,7 +43,7 @@ from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write, size
-from lyceum.utils.errors import Interrupted, RecipeError, RunError
+from lyceum.utils.errors import Interrupted, RecipeError, RunError, ServersLost
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import to_json
@@ -322,6 +322,7 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
                     "none, or a loss, credit or reward that does (objective.kl.coefficient, objective.kind=dpo)"
                 )
     limit = context_of(recipe.model, tokenizer)
+    reach_engines(recipe)
     check_recorded(recipe, tokenizer, limit)
     check_stages_tasks(recipe, tokenizer, limit)
     with allow_code():
@@ -329,6 +330,14 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         shown = [told, *(of.rollout.tools for stage in recipe.stages if (of := stage.composition()).rollout)]
     fitting = check_prompts("tasks", source, tokenizer, limit, max(shown, key=lambda tools: len(to_json(tools))))
     return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit, told) if evaluated else fitting
+
+
+def reach_engines(recipe: Recipe) -> None:
+    """Raise RecipeError where a server that an engine needs does not answer, or is another one."""
+    own = [stage.composition().engine for stage in recipe.stages]
+    for engine in dict.fromkeys([*own, recipe.evaluation_engine if recipe.evaluate.n else None]):
+        if engine is not None:
+            engine.reach(recipe.model)
 
 
 def check_own(stage: StageSettings) -> None:
@@ -494,7 +503,19 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
             # What the stages before have left is not computed again, and this one's first step can be replayed.
             session.save(0, stage.state_dict)
         session.progress.steps_begin(until=session.first_step + settings.steps if to_follow else None)
-        await stage.run()
+        of = settings.composition()
+        # Several processes would gather their states after each step.
+        shared_out = of.learner is not None and "processes" in of.learner.offers
+        session.engine_elsewhere = of.engine is not None and of.engine.elsewhere and not shared_out
+        session.remember(stage.step, stage.state_dict)
+        try:
+            await stage.run()
+        except ServersLost as error:
+            if not session.save_whole_step(stage):
+                raise
+            step = session.first_step + stage.step
+            saved = f"a checkpoint of step {step} is written; to go on from it: the same command with --resume"
+            raise ServersLost([*error.lines, saved]) from error
         _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.

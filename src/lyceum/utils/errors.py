@@ -119,6 +119,13 @@ class Diverged(RunError):
     """A run has diverged: weights, logits, losses or advantages are not finite."""
 
 
+class ServersLost(RunError):
+    """No server that samples has answered as it should, for as long as the recipe waits; the lines name each.
+
+    Nothing was taken for an answer: the step in which it happened is done again when the run resumes.
+    """
+
+
 class NothingGraded(RunError):
     """No trajectory could be graded in several steps in a row, or in an evaluation.
 

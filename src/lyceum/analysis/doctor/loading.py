@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from lyceum.analysis.doctor.result import CheckResult
+from lyceum.analysis.doctor.servers import servers
 from lyceum.analysis.doctor.subject import PLAIN, SAMPLINGS, Subject
 from lyceum.utils.lazy_imports import torch
 
@@ -32,6 +33,7 @@ async def loading(subject: Subject) -> list[CheckResult]:
         CheckResult("loading: model", "note", about, values={"parameters": total, "trained": trained}),
         _ties(subject),
         *(CheckResult("loading: warning", "note", warning) for warning in subject.warnings),
+        *await servers(subject),
     ]
 
 

@@ -54,6 +54,7 @@ class DoctorRequest:
         *,
         engine: Any = None,
         learner: Any = None,
+        server: str | None = None,
         samples: int = 8,
         tokens: int = 16,
         seed: int = 0,
@@ -63,6 +64,7 @@ class DoctorRequest:
             model: as ``lyceum train model=...`` takes it, or a run's folder.
             overrides: ``engine.KEY``, ``learner.KEY``, ``model.KEY`` and ``tasks``, as for a recipe.
             engine, learner: a kind, or settings with a kind; before the overrides.
+            server: address of a vLLM server, for engine=vllm-server.
         Raises:
             RecipeError: something cannot be used.
         """
@@ -72,6 +74,10 @@ class DoctorRequest:
         ):
             if not least <= given <= most:
                 raise RecipeError(f"{option}: got {given}; allowed: {least} to {most}")
+        if server is not None:
+            if engine is not None:
+                raise RecipeError(f"server: got {server!r} together with an engine; allowed: one of them")
+            engine = {"kind": "vllm-server", "urls": [server]}
         of_model: dict[str, Any] = {}
         rest: list[tuple[str, Any]] = [
             (key, _parsed(key, value)) for key, value in (("engine", engine), ("learner", learner)) if value is not None
@@ -92,6 +98,7 @@ class DoctorRequest:
             recipe = parse(raw)
         (stage,) = recipe.stages
         assert isinstance(stage, Online)
+        stage.engine.reach(recipe.model)
         source = recipe.tasks.build("train", seed)
         with Heard() as heard:
             tokenizer = load_tokenizer(recipe.model)

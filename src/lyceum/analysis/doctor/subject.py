@@ -103,7 +103,10 @@ class Subject:
         order: tuple[int, ...] = (),
     ) -> list[Draw]:
         """Continue a prompt, at most by the tokens that were asked for."""
-        sampling = sampling.model_copy(update={"max_completion_tokens": self.request.tokens})
+        temperature = min(sampling.usual_temperature, self.request.engine.highest_temperature)
+        sampling = sampling.model_copy(
+            update={"max_completion_tokens": self.request.tokens, "temperature": temperature}
+        )
         drawn = await self.engine.extend(Request(prompt, seeds, sampling, keep=keep, order=order))
         return [Draw(tuple(prompt), sampling, seed, of) for seed, of in zip(seeds, drawn, strict=True)]
 

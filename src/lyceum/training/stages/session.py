@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -79,8 +80,11 @@ class Session:
 
     recipe: Recipe | None = None
     """The run's, for workers in other processes."""
+    engine_elsewhere: bool = False
+    """Whether the running stage can lose its engine."""
 
     def __post_init__(self) -> None:
+        self._whole: tuple[int, Any] | None = None
         self._saved_at = time.monotonic()
 
     @property
@@ -337,6 +341,25 @@ class Session:
         if hopeless:
             head = f"stopped after {counts.steps_without_signal} steps: {counts.why_nothing_learnt[0]}"
             raise NothingLearnt([head, GO_ON])
+        self.remember(done, state)
+
+    def remember(self, done: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Keep the state after ``done`` of the stage's steps, where the next one can lose its engine.
+
+        Sampling changes all of it but the learner's, which is read when it is saved.
+        """
+        if self.engine_elsewhere:
+            sampling = {name: value for name, value in state().items() if name != "learner"}
+            self._whole = done, copy.deepcopy((self.counts.state_dict(), sampling))
+
+    def save_whole_step(self, stage: StageRun) -> bool:
+        """Write a checkpoint of the step before one that was lost while it sampled; returns whether there is one."""
+        if self._whole is None or self._whole[0] != stage.step:  # the learner is a step further
+            return False
+        done, (counts, sampling) = self._whole
+        self.counts.load_state_dict(counts)
+        self.save(done, lambda: stage.state_dict() | sampling)
+        return True
 
     def keep_model(self, done: int, last: int) -> None:
         """Save the policy after ``done`` of the stage's steps, where the run keeps such models and one is due."""
