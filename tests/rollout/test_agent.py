@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agents import POLICIES, POLICY, TASKS, ask, drawn, leaves_of, one_reply, one_tree, three_turns, trees_of
+from agent_fixtures import POLICIES, POLICY, TASKS, ask, drawn, leaves_of, one_reply, one_tree, three_turns, trees_of
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Grade, Origin

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from agents import POLICY, SAMPLING, ask, drawn, leaves_of, one_tree, trees_of
+from agent_fixtures import POLICY, SAMPLING, ask, drawn, leaves_of, one_tree, trees_of
 
 from lyceum.core.types import Continuation, Grade, Origin
 from lyceum.rollout.agent import Agent

@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from agents import POLICY, SAMPLING, ask, leaves_of, one_tree, post, trees_of
+from agent_fixtures import POLICY, SAMPLING, ask, leaves_of, one_tree, post, trees_of
 
 from lyceum.core.types import Origin, Spoken, ToolCall
 from lyceum.engine.constraint.json_schema import JsonSchemaConstraint
