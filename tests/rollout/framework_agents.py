@@ -34,6 +34,15 @@ async def openai_agents(client, prompt):
     return (await Runner.run(agent, prompt)).final_output
 
 
+async def openai_agents_responses(client, prompt):
+    from agents import Agent, OpenAIResponsesModel, Runner, set_tracing_disabled
+
+    set_tracing_disabled(True)
+    model = OpenAIResponsesModel(model="policy", openai_client=client)
+    agent = Agent(name="Assistant", instructions="Be brief.", tools=[times_tool()], model=model)
+    return (await Runner.run(agent, prompt)).final_output
+
+
 async def pydantic_ai(base_url, api_key, prompt):
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel

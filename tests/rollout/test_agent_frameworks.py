@@ -27,6 +27,7 @@ CODE = r"[a-m]\n<code>\nprint\(times\([1-9], [1-9]\)\)\n</code>|[n-z]\n<code>\nf
 FRAMEWORKS = {
     "langgraph": ("langgraph", f"{TIMES}|{ANSWER}"),
     "openai_agents": ("agents", f"{TIMES}|{ANSWER}"),
+    "openai_agents_responses": ("agents", f"{TIMES}|{ANSWER}"),
     "pydantic_ai": ("pydantic_ai", f"{TIMES}|{ANSWER}"),
     "smolagents_tools": ("smolagents", f"{TIMES}|{ENDS}"),
     "smolagents_code": ("smolagents", CODE),

@@ -155,15 +155,20 @@ def connection(command: list[str], env: dict[str, str], url: str | None) -> Call
     threading.Thread(target=loop.run_forever, daemon=True).start()
     if command and sys.platform.startswith("linux"):  # a server that hangs does not outlive this process
         command = [sys.executable, "-c", _ENDS_WITH_ITS_PARENT, *command]
-    kept: list[_Connection] = []
 
     def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
+    def opened() -> _Connection:
+        server = url or mcp.StdioServerParameters(command=command[0], args=command[1:], env=env or None)
+        return _Connection(mcp.Client(server))
+
+    kept = [opened()]
+    run(kept[0].ask({"do": "list"}))  # the server starts in the process's time, and not in a call's
+
     def work(job: dict[str, Any]) -> Any:
         if not kept:
-            server = url or mcp.StdioServerParameters(command=command[0], args=command[1:], env=env or None)
-            kept.append(_Connection(mcp.Client(server)))
+            kept.append(opened())
         try:
             return run(kept[0].ask(job))
         except BaseException:

@@ -138,12 +138,22 @@ class ChatRequest(BaseModel):
 
 def read_request(body: bytes) -> ChatRequest:
     """Raises NotServed, with the first thing that is wrong."""
+    return chat_request(read_object(body))
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A body's JSON object. Raises NotServed where it is none."""
     try:
         given = read_json(body, limits=_LIMITS)
     except DocumentError as error:
         raise NotServed(400, f"the body is not JSON: {printable(str(error))}", "invalid_json") from error
     if not isinstance(given, dict):
         raise NotServed(400, f"the body is a {type(given).__name__}; allowed: a JSON object", "invalid_json")
+    return given
+
+
+def chat_request(given: Mapping[str, Any]) -> ChatRequest:
+    """Raises NotServed, with the first thing that is wrong."""
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
