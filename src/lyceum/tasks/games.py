@@ -41,7 +41,7 @@ _CHARACTERS = 20_000
 """Maximum characters of what a game shows; the rest is cut."""
 
 
-class Game(Protocol):
+class LibraryGame(Protocol):
     """A game under way."""
 
     def begin(self, seed: int) -> str:
@@ -94,12 +94,12 @@ class GameTasks(TasksSettings):
     memory_mb: int | None = Field(default=None, ge=16)
     """Maximum memory that a process may allocate, in megabytes; null: no limit."""
 
-    def build(self, split: Split, seed: int) -> GameSource:
+    def build(self, split: Split, seed: int) -> LibraryGames:
         if importlib.util.find_spec(self.library) is None:
             raise RecipeError(
                 f"tasks.kind: {self.library} is not installed; allowed: after pip install 'lyceum-rl[{self.library}]'"
             )
-        return GameSource(self, split, seed)
+        return LibraryGames(self, split, seed)
 
     def code(self) -> tuple[str, ...]:
         return (self.name,) if ":" in self.name else ()
@@ -110,7 +110,7 @@ class GameTasks(TasksSettings):
         raise NotImplementedError
 
 
-class GameSource(Source):
+class LibraryGames(Source):
     """``source[i]`` depends on (seed, split, i) and on the game."""
 
     def __init__(self, settings: GameTasks, split: Split, seed: int) -> None:
@@ -176,10 +176,10 @@ def digest(text: str) -> str:
 class _Open:
     """A game under way, with the global generators that it draws from: others are played in the same process."""
 
-    game: Game
+    game: LibraryGame
     generators: tuple[Any, Any]
 
-    def do(self, step: Callable[[Game], Any]) -> Any:
+    def do(self, step: Callable[[LibraryGame], Any]) -> Any:
         random.setstate(self.generators[0])
         np.random.set_state(self.generators[1])  # noqa: NPY002 # games draw from it
         try:
@@ -190,12 +190,12 @@ class _Open:
 
 def player(kind: str, made: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The worker's job function. What cannot be made is said when it starts."""
-    make: Callable[..., Game] = importlib.import_module(f"lyceum.tasks.{kind}").make
+    make: Callable[..., LibraryGame] = importlib.import_module(f"lyceum.tasks.{kind}").make
     make(**made).close()
     return played(lambda: make(**made))
 
 
-def played(make: Callable[[], Game]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def played(make: Callable[[], LibraryGame]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A function that plays the last of a job's ``actions``, after the others if they are not played yet.
 
     A job has ``seed``, ``actions``, and ``seen``: digests of what was shown at first and after each action but the

@@ -35,7 +35,7 @@ class GymnasiumTasks(GameTasks):
 
 
 class GymnasiumGame:
-    """Implements :class:`lyceum.tasks.games.Game`."""
+    """Implements :class:`lyceum.tasks.games.LibraryGame`."""
 
     def __init__(self, environment: Any, actions: tuple[str, ...]) -> None:
         spaces = importlib.import_module("gymnasium").spaces

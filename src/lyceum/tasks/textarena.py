@@ -27,7 +27,7 @@ class TextArenaTasks(GameTasks):
 
 
 class TextArenaGame:
-    """Implements :class:`lyceum.tasks.games.Game`."""
+    """Implements :class:`lyceum.tasks.games.LibraryGame`."""
 
     def __init__(self, environment: Any) -> None:
         self.environment, self.read = environment, ""
