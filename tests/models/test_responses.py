@@ -5,6 +5,7 @@ from chat_templates import FORMS, tokenizer_like
 
 from lyceum.core.types import Spoken, ToolCall
 from lyceum.models.renderer import Renderer
+from lyceum.models.responses import hermes_call, hermes_spans
 
 TIMES = {
     "type": "function",
@@ -105,3 +106,15 @@ def test_a_form_is_asked_of_the_template_and_not_of_a_list_of_models():
         "smollm2": None,
         "mistral": "call-list",
     }
+
+
+def test_hermes_calls_are_found_one_by_one_and_one_that_is_wrong_spoils_no_other():
+    good = '<tool_call>{"name": "times", "arguments": {"a": 8}}</tool_call>'
+    text = f"So {good} and <tool_call>{{</tool_call> then <tool_call>{good} end <tool_call>"
+    spans = [text[begin:end] for begin, end in hermes_spans(text)]
+    assert spans == [good, "<tool_call>{</tool_call>", good]
+    assert hermes_call(good) == ToolCall("times", {"a": 8})
+    for wrong, says in ((spans[1], "the call is not JSON"), ("<tool_call>[]</tool_call>", "no call of a tool")):
+        with pytest.raises(ValueError, match=says):
+            hermes_call(wrong)
+    assert hermes_spans("<tool_call>" * 100_000) == [], "in linear time"

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from agents import POLICY, SAMPLING, ask, drawn, leaves_of, one_tree, trees_of
+from agent_fixtures import POLICY, SAMPLING, ask, drawn, leaves_of, one_tree, trees_of
 
 from lyceum.core.types import Continuation, Grade, Origin
 from lyceum.rollout.agent import Agent
@@ -77,6 +77,41 @@ def test_tools_are_called_and_the_history_is_one_path():
     for earlier, later in zip(engine.prompts, engine.prompts[1:], strict=False):
         assert later[: len(earlier)] == earlier, "token for token"
     assert engine.prompts[2] == leaf.path_tokens()[: len(engine.prompts[2])]
+
+
+async def uses_responses(client, model, prompt):
+    """The loop of OpenAI's guide to the responses API."""
+    items = [{"role": "user", "content": prompt}]
+    tools = [{"type": "function", **TOOLS[0]["function"]}]
+    while True:
+        response = await client.responses.create(model=model, input=items, tools=tools)
+        items += response.output
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            return response.output_text
+        for call in calls:
+            given = json.loads(call.arguments)
+            result = str(given["a"] * given["b"])
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+
+
+def test_the_responses_api_asks_the_same_and_gets_the_same():
+    ways = [one_tree(agent, engine=Scripted(calls_twice), sampling=LONGER) for agent in (uses_tools, uses_responses)]
+    chat, responses = [[node.tokens for node in tree.nodes()] for tree in ways]
+    assert chat == responses, "the history is one path, token for token"
+
+
+def test_a_streamed_response_is_the_response():
+    async def agent(client, model, prompt):
+        async with client.responses.stream(model=model, input=prompt, max_output_tokens=6) as stream:
+            deltas = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+            texts.append(("".join(deltas), (await stream.get_final_response()).output_text))
+        return 1.0
+
+    texts = []
+    leaf = one_tree(agent, engine=Scripted(lambda text: "It is 72."), sampling=LONGER).trajectories[0]
+    assert texts == [(leaf.text, leaf.text)] == [("It is 72.", "It is 72.")]
+    assert drawn(trees_of(uses_responses)[1]) == drawn(trees_of(uses_responses)[1])
 
 
 async def many_at_once(client, model, messages):

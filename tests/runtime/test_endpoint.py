@@ -5,12 +5,13 @@ import json
 import math
 
 import pytest
-from agents import POLICY, SAMPLING, ask, leaves_of, one_tree, post, trees_of
+from agent_fixtures import POLICY, SAMPLING, ask, leaves_of, one_tree, post, trees_of
 
 from lyceum.core.types import Origin, Spoken, ToolCall
 from lyceum.engine.constraint.json_schema import JsonSchemaConstraint
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.runtime._chat import read_reply
+from lyceum.runtime._responses import messages_of
 
 HELLO = [{"role": "user", "content": "What is 8*3?"}]
 
@@ -153,13 +154,13 @@ def test_what_cannot_be_answered_is_refused_as_openai_refuses_it_and_costs_nothi
 
 def test_only_paths_that_are_served_are_found():
     async def agent(base_url, api_key):
-        paths = ("/responses", "/completions", "/../../etc/passwd", "/chat/completions/")
+        paths = ("/embeddings", "/completions", "/../../etc/passwd", "/chat/completions/")
         found.extend([await post(base_url, api_key, {"messages": HELLO}, path=path) for path in paths])
 
     found = []
     one_tree(agent)
     assert {status for status, _ in found} == {404}
-    assert "allowed: POST /v1/chat/completions, GET /v1/models" in found[0][1]["error"]["message"]
+    assert "allowed: POST /v1/chat/completions, POST /v1/responses, GET /v1/models" in found[0][1]["error"]["message"]
 
 
 # Keys --------------------------------------------------------------------------------------------------------------
@@ -360,3 +361,54 @@ def test_a_reply_is_read_in_the_form_of_the_models_template(calls):
     assert said.thoughts == "Hm."
     assert said.calls == ((("times", '{"a": 8}'),) if calls else ())
     assert said.content.endswith("<tool_call>{</tool_call>")
+
+
+# Responses -----------------------------------------------------------------------------------------------------------
+
+CALLED = {"type": "function_call", "call_id": "c", "name": "times", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "input: got None"),
+        ({"input": []}, "messages"),
+        ({"input": [5]}, "input.0: got 5"),
+        ({"input": [{"type": "file_search_call"}]}, "input.0: got"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "messages.0.content"),
+        ({"input": [{**CALLED, "name": 5}]}, "messages.0.tool_calls.0"),
+        ({"input": "a", "max_output_tokens": 0}, "max_completion_tokens"),
+        ({"input": "a", "tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"input": "a", "tools": 5}, "tools"),
+        ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "a", "text": {"format": {"type": "json_object"}}}, "rollout.sampling.constraint (there is none)"),
+        (b"[", "not JSON"),
+    ],
+)
+def test_a_response_that_cannot_be_given_is_refused(body, says):
+    async def agent(base_url, api_key):
+        replies.append(await post(base_url, api_key, body, path="/responses"))
+        replies.append(await post(base_url, api_key, {"input": "a", "max_output_tokens": 2}, path="/responses"))
+        return 1.0
+
+    replies = []
+    one_tree(agent)
+    (status, reply), (after, _) = replies
+    assert (status, after) == (400, 200), reply
+    assert says in reply["error"]["message"]
+
+
+def test_calls_are_of_the_turn_before_them_and_thoughts_are_left_out():
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "What?"}]},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So"}]},
+        CALLED,
+        {**CALLED, "call_id": "d"},
+        {"type": "function_call_output", "call_id": "c", "output": "5"},
+        CALLED,
+    ]
+    messages = messages_of(items, "Be brief.")
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [len(message.get("tool_calls", ())) for message in messages] == [0, 0, 2, 0, 1]
+    assert messages[2]["content"] == [{"type": "text", "text": "So"}]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from lyceum.core.tree import Node
 from lyceum.core.types import GradingContext, Message, Observation, ToolCall
 from lyceum.environment._notation import AnswerSoFar, Notation
+from lyceum.models.responses import hermes_call, hermes_spans
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.numbers import to_json
 
 ERROR = "error"
 """Beginning of a result that says what is wrong with a call."""
-FORM = '{"name": TOOL, "arguments": {...}}'
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ def tool_calls(
 
 def hermes_calls(said: str, *, limits: DocumentLimits, most: int) -> list[ToolCall | CallResult]:
     """The calls ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` of a text, as :func:`tool_calls`."""
-    # Not by a regular expression, which is quadratic where calls begin and do not end.
-    parts = (part.partition("</tool_call>") for part in said.split("<tool_call>")[1:])
-    calls = [call for call, end, _ in parts if end]
-    return [*(_read(call, limits) for call in calls[:most]), *(_more(most) if len(calls) > most else ())]
+    spans = hermes_spans(said)
+    calls = [_read(said[begin:end], limits) for begin, end in spans[:most]]
+    return [*calls, *(_more(most) if len(spans) > most else ())]
 
 
 def _more(most: int) -> list[CallResult]:
@@ -79,13 +78,9 @@ def _within(call: ToolCall, limits: DocumentLimits) -> ToolCall | CallResult:
 
 def _read(call: str, limits: DocumentLimits) -> ToolCall | CallResult:
     try:
-        read = read_json(call, limits=limits)
-    except DocumentError as error:
-        return CallResult.error(f"the call is not JSON ({error}); allowed: {FORM}")
-    name, arguments = (read.get("name"), read.get("arguments")) if isinstance(read, dict) else (None, None)
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return CallResult.error(f"no call of a tool with arguments; allowed: {FORM}")
-    return ToolCall(name, arguments)
+        return hermes_call(call, limits)
+    except ValueError as error:
+        return CallResult.error(str(error))
 
 
 def answered(

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
@@ -135,7 +135,7 @@ class Tools(EnvironmentSettings):
         found = UserFunction(spec, place, name, function, None, {})
         processes = SYNC if place == PLACE else self.processes
         call = caller(found, PREPARE, processes=processes, timeout_seconds=self.timeout_seconds)
-        return Tool(schema, call, _validators(schema, spec))
+        return Tool(schema, call, validators(schema, spec, key=KEY))
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,21 @@ class Tool:
         return f"{wrong[0]}; allowed: {self.takes}" if wrong else None
 
 
+class AnswersCalls(Protocol):
+    """Settings of an environment that answers calls of tools."""
+
+    @property
+    def notation(self) -> Notation | None: ...
+    @property
+    def max_calls(self) -> int: ...
+    @property
+    def max_characters(self) -> int: ...
+    @property
+    def failed_reward(self) -> float: ...
+
+
 class ToolsEnvironment(WithinTurn):
-    def __init__(self, settings: Tools, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, settings: AnswersCalls, tools: Mapping[str, Tool]) -> None:
         self.settings, self.tools = settings, tools
 
     async def step(
@@ -269,14 +282,26 @@ def schema_of(function: Callable[..., Any], spec: str) -> dict[str, Any]:
     return {**schema, "function": {**schema["function"], "name": name_of(spec)}}
 
 
-def _validators(schema: Mapping[str, Any], spec: str) -> dict[str, jsonschema_rs.Validator]:
+def validators(schema: Mapping[str, Any], spec: str, *, key: str) -> dict[str, jsonschema_rs.Validator]:
+    """What each parameter of a function may be.
+
+    Args:
+        key: of the recipe, which messages name.
+    Raises:
+        RecipeError: its schema is none.
+    """
     import jsonschema_rs
 
-    properties: Mapping[str, Any] = schema["function"]["parameters"]["properties"]
+    parameters: Mapping[str, Any] = schema["function"]["parameters"]
+    named = {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
+    properties: Mapping[str, Any] = parameters["properties"]
     try:
-        return {name: jsonschema_rs.validator_for(_with_null(each)) for name, each in properties.items()}
+        return {
+            name: jsonschema_rs.validator_for(_with_null({**named, **each} if named else each))
+            for name, each in properties.items()
+        }
     except ValueError as error:  # an image or a tensor
-        raise RecipeError(f"{KEY}: {spec!r}: {describe(error)}; {ADVICE}") from error
+        raise RecipeError(f"{key}: {spec!r}: {describe(error)}; {ADVICE}") from error
 
 
 def _with_null(schema: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lyceum.core.types import Message, Spoken, ToolCall
 from lyceum.models._appended import beginning, identity
+from lyceum.utils.documents import DOCUMENT, DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
 
@@ -217,6 +218,38 @@ def form_of(write: Write, own: Mapping[str, Any] | None) -> Form | None:
             if form.read(prefix, whole[len(prefix) :], [_PROBE_TOOL], probing=True).calls == (_PROBE,):
                 return form
     return None
+
+
+HERMES_BEGIN, HERMES_END = "<tool_call>", "</tool_call>"
+HERMES_CALL = '{"name": TOOL, "arguments": {...}}'
+"""What stands between them."""
+
+
+def hermes_spans(text: str) -> list[tuple[int, int]]:
+    """Where each ``<tool_call>...</tool_call>`` of a text begins and ends, in characters."""
+    # Not by a regular expression, which is quadratic where calls begin and do not end.
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while (begin := text.find(HERMES_BEGIN, at)) >= 0 and (end := text.find(HERMES_END, begin)) >= 0:
+        at = end + len(HERMES_END)
+        spans.append((text.rfind(HERMES_BEGIN, begin, end), at))
+    return spans
+
+
+def hermes_call(text: str, limits: DocumentLimits = DOCUMENT) -> ToolCall:
+    """The call of one of :func:`hermes_spans`.
+
+    Raises:
+        ValueError: it is none, and why.
+    """
+    try:
+        read = read_json(text[len(HERMES_BEGIN) : -len(HERMES_END)], limits=limits)
+    except DocumentError as error:
+        raise ValueError(f"the call is not JSON ({error}); allowed: {HERMES_CALL}") from error
+    name, arguments = (read.get("name"), read.get("arguments")) if isinstance(read, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ValueError(f"no call of a tool with arguments; allowed: {HERMES_CALL}")
+    return ToolCall(name, arguments)
 
 
 def _parsed(

@@ -13,6 +13,7 @@ from lyceum.core.pictures import is_picture_part
 from lyceum.core.tree import Node
 from lyceum.core.types import Spoken
 from lyceum.core.user_files import describe
+from lyceum.models.responses import hermes_call, hermes_spans
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import text_of
@@ -137,12 +138,22 @@ class ChatRequest(BaseModel):
 
 def read_request(body: bytes) -> ChatRequest:
     """Raises NotServed, with the first thing that is wrong."""
+    return chat_request(read_object(body))
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A body's JSON object. Raises NotServed where it is none."""
     try:
         given = read_json(body, limits=_LIMITS)
     except DocumentError as error:
         raise NotServed(400, f"the body is not JSON: {printable(str(error))}", "invalid_json") from error
     if not isinstance(given, dict):
         raise NotServed(400, f"the body is a {type(given).__name__}; allowed: a JSON object", "invalid_json")
+    return given
+
+
+def chat_request(given: Mapping[str, Any]) -> ChatRequest:
+    """Raises NotServed, with the first thing that is wrong."""
     try:
         return ChatRequest.model_validate(given)
     except ValidationError as error:
@@ -237,25 +248,16 @@ def read_reply(text: str, form: Spoken | None, *, ending: str, stops: Sequence[s
     content = content.lstrip("\n") if closed else content
     if not calls:
         return ReplyText(content, thoughts)
-    before, *parts = content.split("<tool_call>")
     found: list[tuple[str, str]] = []
-    for part in parts:
-        inner, closed, _ = part.partition("</tool_call>")
-        call = _read_call(inner) if closed else None
-        if call is None:
-            before += f"<tool_call>{part}"
-        else:
-            found.append(call)
-    return ReplyText(before.strip() if found else content, thoughts, tuple(found))
-
-
-def _read_call(text: str) -> tuple[str, str] | None:
-    try:
-        call = read_json(text)
-    except DocumentError:
-        return None
-    name, arguments = (call.get("name"), call.get("arguments")) if isinstance(call, dict) else (None, None)
-    return (name, to_json(arguments)) if isinstance(name, str) and isinstance(arguments, dict) else None
+    rest, at = "", 0
+    for begin, end in hermes_spans(content):
+        try:
+            call = hermes_call(content[begin:end])
+        except ValueError:
+            continue
+        found.append((call.name, to_json(call.arguments)))
+        rest, at = rest + content[at:begin], end
+    return ReplyText((rest + content[at:]).strip() if found else content, thoughts, tuple(found))
 
 
 def message_of(said: ReplyText, node: Node) -> dict[str, Any]:

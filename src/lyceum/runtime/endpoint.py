@@ -11,7 +11,7 @@ import importlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 
@@ -33,11 +33,12 @@ from lyceum.runtime._chat import (
     refused_by_template,
 )
 from lyceum.runtime._http import HOST, HttpReply, HttpRequest, HttpServer
+from lyceum.runtime._responses import read_response_request, response_events, response_of
 from lyceum.runtime.conversations import Conversations, Reply
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
 
-CHAT, MODELS = "/v1/chat/completions", "/v1/models"
+CHAT, RESPONSES, MODELS = "/v1/chat/completions", "/v1/responses", "/v1/models"
 _BASE = "http://lyceum/v1"
 """The address of those who need no socket."""
 MOST_REFUSED = 100
@@ -125,12 +126,14 @@ class ChatEndpoint:
             if (request.method, path) == ("GET", MODELS):
                 listed = {"id": SERVED_MODEL, "object": "model", "created": 0, "owned_by": "lyceum"}
                 return HttpReply(200, to_json({"object": "list", "data": [listed]}).encode())
-            if (request.method, path) != ("POST", CHAT):
+            if request.method != "POST" or path not in (CHAT, RESPONSES):
                 got = f"{request.method} {path[:200]}"
-                raise NotServed(404, f"got {got}; allowed: POST {CHAT}, GET {MODELS}", "not_found")
+                raise NotServed(404, f"got {got}; allowed: POST {CHAT}, POST {RESPONSES}, GET {MODELS}", "not_found")
             if request.body is None:
                 raise NotServed(413, f"the body is longer than {MOST_BYTES} bytes, which is allowed", "too_large")
-            return await episode.chat(read_request(request.body))
+            if path == CHAT:
+                return await episode.chat(read_request(request.body))
+            return await episode.response(read_response_request(request.body))
 
 
 class ServedEpisode:
@@ -216,6 +219,22 @@ class ServedEpisode:
 
     async def chat(self, asked: ChatRequest) -> HttpReply:
         """Answer a request for completions."""
+        made, replies = await self._completion(asked)
+        options = asked.stream_options
+        events = events_of(made, usage=bool(options and options.include_usage)) if asked.stream else None
+        return self._reply(made, events, replies)
+
+    async def response(self, asked: ChatRequest) -> HttpReply:
+        """Answer a request for a response."""
+        completion, replies = await self._completion(asked)
+        made = response_of(completion, asked)
+        return self._reply(made, response_events(made) if asked.stream else None, replies)
+
+    def _reply(self, made: Mapping[str, Any], events: bytes | None, replies: list[Reply]) -> HttpReply:
+        body, kind = (to_json(made).encode(), "application/json") if events is None else (events, "text/event-stream")
+        return HttpReply(200, body, kind, unheard=lambda: self._unheard(replies))
+
+    async def _completion(self, asked: ChatRequest) -> tuple[dict[str, Any], list[Reply]]:
         self._check(asked)
         messages, tools = chat_of(asked.messages), asked.schemas
         if sum(len(message["content"]) for message in messages) > _CHARACTERS * self._endpoint.context_length:
@@ -257,11 +276,7 @@ class ServedEpisode:
             prompt,
             sum(len(leaf.tokens) for leaf in drawn),
         )
-        if not asked.stream:
-            return HttpReply(200, to_json(made).encode(), unheard=lambda: self._unheard(replies))
-        options = asked.stream_options
-        events = events_of(made, usage=bool(options and options.include_usage))
-        return HttpReply(200, events, "text/event-stream", unheard=lambda: self._unheard(replies))
+        return made, replies
 
     async def _draw(self, node: Node, asked: ChatRequest, sampling: Sampling) -> list[Node]:
         n, times = asked.samples, self._drawn[node.address]

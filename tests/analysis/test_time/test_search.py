@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from agents import one_reply
+from agent_fixtures import one_reply
 from tiny_models import plain_model, policy_like
 
 import lyceum
