@@ -36,7 +36,7 @@ APPLE_STORY = {
 
 
 def solved_from_text(problem: str) -> int:
-    """An answer from the sentences alone, by other expressions than the generator's, solved by repeated substitution."""
+    """An answer from the sentences alone, by other expressions than the generator's and repeated substitution."""
     thing = re.search(r"[Hh]ow many (\w+)", problem)[1]
     question = re.search(r"(?:does (\w+) have|box of (\w+))\?$", problem)
     rules, known = {}, {}
@@ -122,7 +122,9 @@ def test_no_calculation_can_be_left_out(index, seed, variety, place):
 
 def test_steps_are_right_in_any_order_that_has_its_numbers():
     source, task = story()
-    forwards = "Ann has 7. For Eve, 2 * 7 = 14, so Eve has 14. So Bob has Ann's 7 - 3 = 4. So Dan has 14 + 4 = 18. Answer: 18"
+    forwards = (
+        "Ann has 7. For Eve, 2 * 7 = 14, so Eve has 14. So Bob has Ann's 7 - 3 = 4. So Dan has 14 + 4 = 18. Answer: 18"
+    )
     assert rewards(source, task, forwards) == [1] * 5
     # Bob's number is used before it is there; the same sentence is right once it is.
     assert rewards(source, task, "So Dan has 4 + 14 = 18. So Bob has 7 - 3 = 4.") == [0, 1]
@@ -135,7 +137,12 @@ def test_a_slip_counts_once_and_what_helps_nothing_is_wrong():
     slip = "So Bob has 7 - 3 = 5. So Eve has 7 * 2 = 14. So Dan has 5 + 14 = 19. Answer: 19"
     assert rewards(source, task, slip) == [0, 1, 1, 1]
     assert rewards(source, task, "Answer: 18") == [0]  # right, and found by nothing
-    assert rewards(source, task, "Gus has 5 more than Ann. Ann has 7. Ann has 7. So Gus has 7 + 5 = 12.") == [0, 1, 0, 0]
+    assert rewards(source, task, "Gus has 5 more than Ann. Ann has 7. Ann has 7. So Gus has 7 + 5 = 12.") == [
+        0,
+        1,
+        0,
+        0,
+    ]
     assert rewards(source, task, "So Bob has 3 - 7 = 4. So Eve has 7 + 7 = 14. Ann has 9 coins.") == [0, 0, 0]
     assert rewards(source, task, "So Bob has Eve's 7 - 3 = 4. For Bob, 7 - 3 = 4, so Eve has 4.") == [0, 0]
     assert rewards(source, task, "Let me think. We look for Dan. We look for Bob.") == [1, 0]  # the first is no step
@@ -193,11 +200,9 @@ def test_other_text_is_read_letter_by_letter():
 
 def test_train_and_heldout_share_no_problem():
     def problems(split, seed, count):
-        source = Stories(levels=(1,)).build(split, seed)
-        return {str([fact for fact in source[n].columns["facts"] if fact[0] in needed(source[n])]) for n in range(count)}
-
-    def needed(task):
-        return re.findall("[A-Z][a-z]+", task.columns["hints"][1]["text"])[1:]
+        """What is asked, and the facts that the answer needs."""
+        source = Stories(levels=(1,), variety=0, distractors=0, tempting=0).build(split, seed)
+        return {" ".join(source[n].columns["steps"][:3]) for n in range(count)}
 
     train, heldout = problems("train", 0, 1500) | problems("train", 1, 1500), problems("heldout", 2, 300)
     assert len(heldout) > 200
@@ -205,7 +210,7 @@ def test_train_and_heldout_share_no_problem():
 
 
 def test_a_task_is_the_same_in_every_process():
-    program = "from lyceum.tasks.stories import Stories as S; print(hash(str(S().build('train', 3)[77]) ) and S().build('train', 3)[77])"
+    program = "from lyceum.tasks.stories import Stories; print(Stories().build('train', 3)[77])"
     first, second = (
         subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
@@ -232,7 +237,11 @@ def test_guessing_is_right_in_less_than_one_of_twelve(level):
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"levels": [9]}, "numbers of calculations from 0 to 8"), ({"levels": []}, "at least one"), ({"distractors": 5}, "4")],
+    [
+        ({"levels": [9]}, "numbers of calculations from 0 to 8"),
+        ({"levels": []}, "at least one"),
+        ({"distractors": 5}, "4"),
+    ],
 )
 def test_bad_settings_are_refused(settings, said):
     with pytest.raises(ValidationError, match=said):

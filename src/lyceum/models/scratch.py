@@ -31,9 +31,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def character_tokenizer(
-    *, context: int = 2048, words: Sequence[str] = (), **more: Any
-) -> PreTrainedTokenizerFast:
+def character_tokenizer(*, context: int = 2048, words: Sequence[str] = (), **more: Any) -> PreTrainedTokenizerFast:
     """99 tokens: pad, end of sequence, unknown (any other character), newline, printable ASCII. Adds no
     beginning-of-sequence token; the end of sequence is added only by the chat template.
 
@@ -44,7 +42,9 @@ def character_tokenizer(
     """
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *CHARACTERS, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("".join(f"{re.escape(word)}(?![A-Za-z0-9])|" for word in words) + r"[\s\S]"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex("".join(f"{re.escape(word)}(?![A-Za-z0-9])|" for word in words) + r"[\s\S]"), "isolated"
+    )
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         **{

@@ -1,4 +1,4 @@
-"""A small untrained Llama with a tokenizer of words, for the ``stories`` tasks; ``lyceum train stories-base`` trains it.
+"""A small untrained Llama with a tokenizer of words, for the ``stories`` tasks.
 
 Every word of these problems, with the space before it, is one token, and so is every number below 100: a name is then
 found again by one comparison, and a sentence is short. Whatever else a text holds is read character by character.
@@ -13,12 +13,13 @@ from lyceum.models.scratch import build_scratch, character_tokenizer
 BEGINNINGS = ("The", "Some", "In", "We", "Begin", "You", "Hint", "Answer", "Number")
 """Words with which a text or a line begins: tokens without a space too."""
 WORDS = (
-    *BEGINNINGS, "Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Ned",
-    "Olga", "Pia", "shells", "coins", "stamps", "cards", "books", "pens", "friends", "count", "collect", "class", "the",
-    "children", "swap", "has", "have", "owns", "There", "are", "there", "in", "box", "of", "more", "fewer", "than", "by",
-    "Compared", "with", "as", "many", "and", "together", "Together", "twice", "two", "times", "How", "does", "So", "so",
-    "how", "look", "for", "question", "is", "about", "For", "also", "years", "old", "what", "asks", "go", "back", "to",
-    "it", "needs", "need",
+    *BEGINNINGS,
+    "Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Ned", "Olga",
+    "Pia", "shells", "coins", "stamps", "cards", "books", "pens", "friends", "count", "collect", "class", "the",
+    "children", "swap", "has", "have", "owns", "There", "are", "there", "in", "box", "of", "more", "fewer", "than",
+    "by", "Compared", "with", "as", "many", "and", "together", "Together", "twice", "two", "times", "How", "does",
+    "So", "so", "how", "look", "for", "question", "is", "about", "For", "also", "years", "old", "what", "asks", "go",
+    "back", "to", "it", "needs", "need",
 )  # fmt: skip
 
 

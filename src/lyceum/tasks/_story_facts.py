@@ -35,8 +35,8 @@ class Fact:
 
     Attributes:
         subject: whose.
-        kind: ``number`` (amount), ``more`` or ``fewer`` (than the one in ``of``, by the amount), ``together`` (the two in
-            ``of``), ``twice`` (the one in ``of``).
+        kind: ``number`` (the amount), ``more`` or ``fewer`` (than the one in ``of``, by the amount), ``together`` (the
+            two in ``of``), ``twice`` (the one in ``of``).
         of: who it depends on.
         amount: 0 where the kind has none.
     """

@@ -34,7 +34,11 @@ _FACTS: Mapping[Kind, tuple[str, ...]] = {
         "{x} owns as many{t} as {y} and {z} together.",
         "Together, {y} and {z} have as many{t} as {x}.",
     ),
-    "twice": ("{x} has twice as many{t} as {y}.", "{x} owns twice as many{t} as {y}.", "{x} has two times as many{t} as {y}."),
+    "twice": (
+        "{x} has twice as many{t} as {y}.",
+        "{x} owns twice as many{t} as {y}.",
+        "{x} has two times as many{t} as {y}.",
+    ),
 }
 _INTRODUCTIONS = ("The friends count {t}.", "Some friends collect {t}.", "In class the children swap {t}.")
 _QUESTIONS = ("How many {t} does {x} have?", "So how many {t} are there in the box of {x}?")
@@ -187,7 +191,9 @@ def _pattern(wording: str, thing: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("{t}", f"(?: {thing})?"))
 
 
-def judge(text: str, facts: Mapping[str, Fact], asked: str, thing: str) -> tuple[list[tuple[int, int, bool]], int | None]:
+def judge(
+    text: str, facts: Mapping[str, Fact], asked: str, thing: str
+) -> tuple[list[tuple[int, int, bool]], int | None]:
     """Each step of a solution by itself, in any order that computes a quantity after those that it depends on.
 
     A fact is right where the problem says so, the answer needs it, and it was not said before. A calculation is right
@@ -235,11 +241,14 @@ def _follows(step: Calculation, fact: Fact, facts: Mapping[str, Fact], written: 
     numbers = {name: written.get(name, facts[name].amount) for name in fact.of if name in written or not facts[name].of}
     if len(numbers) < len(fact.of) or step.sign != _SIGNS.get(fact.kind):
         return False
-    second = {"together": numbers.get(fact.of[-1]), "twice": 2}.get(fact.kind, fact.amount)
-    expected = ((fact.of[0], numbers[fact.of[0]]), (fact.of[1] if len(fact.of) > 1 else "", second))
-    written_so = ((step.left_of, step.left), (step.right_of, step.right))
-    orders = (expected,) if step.sign == "-" else (expected, expected[::-1])
-    if not any(all(w[0] in ("", e[0]) and w[1] == e[1] for w, e in zip(written_so, order)) for order in orders):
-        return False
+    operands = [(name, numbers[name]) for name in fact.of]
+    if fact.kind != "together":
+        operands.append(("", 2 if fact.kind == "twice" else fact.amount))
+    said = [(step.left_of, step.left), (step.right_of, step.right)]
+
+    def are(operands: Sequence[tuple[str, int]]) -> bool:
+        pairs = zip(said, operands, strict=True)
+        return all(owner in ("", whose) and number == value for (owner, number), (whose, value) in pairs)
+
     result = {"+": step.left + step.right, "-": step.left - step.right, "*": step.left * step.right}[step.sign]
-    return step.result == result
+    return step.result == result and (are(operands) or (step.sign != "-" and are(operands[::-1])))

@@ -12,8 +12,8 @@ asked, looks up what it depends on and calculates on the way back::
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -139,7 +139,7 @@ def _problem(task: Task) -> str:
 
 
 def hints_of(names: Sequence[str], steps: Sequence[str]) -> list[dict[str, str]]:
-    """A ladder of hints: how to begin, whose numbers are needed, the first steps (a quarter, half, all but the last)."""
+    """A ladder of hints: how to begin, whose numbers are needed, first steps (a quarter, half, all but the last)."""
     shown = sorted({max(len(steps) * quarters // 4, 1) for quarters in (1, 2)} | {len(steps) - 1})
     return [
         {"tier": "knowledge", "text": "Begin with what the question asks and go back to what it needs."},
