@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lyceum.models.scratch import build_scratch, character_tokenizer
 
-BEGINNINGS = ("The", "Some", "In", "We", "Begin", "You", "Hint", "Answer", "Number")
+BEGINNINGS = ("The", "Some", "In", "We", "Begin", "You", "Hint", "Answer")
 """Words with which a text or a line begins: tokens without a space too."""
 WORDS = (
     *BEGINNINGS,

@@ -85,7 +85,8 @@ def draw_facts(rng: random.Random, level: int, distractors: int) -> tuple[list[F
         shape = _draw_shape(rng, level, distractors)
         for _ in range(_TRIES if shape else 0):
             facts = [_with_amount(rng, fact) for fact in shape]
-            values = solve(facts)
+            relevant = len(facts) - distractors
+            values = solve([*reversed(facts[:relevant]), *facts[relevant:]])
             in_band = (values[facts[0].subject] - 1) * _BANDS // LARGEST == band
             if in_band and all(1 <= value <= LARGEST for value in values.values()):
                 return facts, values
@@ -132,11 +133,8 @@ def _with_amount(rng: random.Random, fact: Fact) -> Fact:
 
 
 def solve(facts: Sequence[Fact]) -> dict[str, int]:
-    """Every quantity's value."""
+    """Every quantity's value, from facts that come after those that they depend on."""
     values: dict[str, int] = {}
-    left = list(facts)
-    while left:
-        known = [fact for fact in left if all(name in values for name in fact.of)]
-        values |= {fact.subject: fact.value(values) for fact in known}
-        left = [fact for fact in left if fact.subject not in values]
+    for fact in facts:
+        values[fact.subject] = fact.value(values)
     return values

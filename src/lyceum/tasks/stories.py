@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from lyceum.core.settings import TasksSettings
-from lyceum.core.solution import Solution
+from lyceum.core.solution import Solution, ladder_of
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each
@@ -53,6 +53,8 @@ class Stories(TasksSettings):
     """Sentences that tell another number of someone: an age, or how many of other things."""
     variety: float = Field(0.3, ge=0, le=1)
     """Share of sentences, in problems and solutions, that are not in the plain wording."""
+    hint_share: float = Field(0.0, ge=0, le=1)
+    """Share of tasks that come with one of their hints, any as often: practice for a model that guides will hint."""
     instruction: str = ""
     """What follows the question, such as how to write the answer; the small model that ``stories-base`` trains needs
     none."""
@@ -85,7 +87,12 @@ class StoriesSource(Source):
     def __getitem__(self, index: int) -> Task:
         check_index("stories", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        return drawn_task(f"stories/{self.split}/{self.seed}/{index}", self.split, level, self.settings)
+        id = f"stories/{self.split}/{self.seed}/{index}"
+        task = drawn_task(id, self.split, level, self.settings)
+        rng = random.Random(f"{id}/hint")
+        if rng.random() >= self.settings.hint_share:
+            return task
+        return self.hinted(task, rng.choice(ladder_of(task)))
 
     def grader(self) -> Grader:
         return each(lambda task, leaf: grade(task, leaf, self.settings.answer))
