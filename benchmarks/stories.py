@@ -43,7 +43,9 @@ def predicted(policy: Any, task: Task) -> list[tuple[str, bool]]:
     pieces = tokenizer.convert_ids_to_tokens(solution)
     names = {f" {fact[0]}" for fact in task.columns["facts"]}
     found: list[tuple[str, bool]] = []
-    for n, (piece, right) in enumerate(zip(pieces, (logits.argmax(-1) == torch.tensor(solution)).tolist(), strict=True)):
+    for n, (piece, right) in enumerate(
+        zip(pieces, (logits.argmax(-1) == torch.tensor(solution)).tolist(), strict=True)
+    ):
         if n and (piece in names or piece.strip().isdigit()):
             found.append((ROLES.get(pieces[n - 1], "name in a sentence"), right))
     return found
@@ -70,7 +72,13 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
     for level in levels:
         source = Stories(levels=(level,), variety=0).build("heldout", 0)
         found = lyceum.evaluate(
-            model, "stories", k=[1, samples], n=n, progress="silent", max_completion_tokens=300, **{"tasks.levels": [level]}
+            model,
+            "stories",
+            k=[1, samples],
+            n=n,
+            progress="silent",
+            max_completion_tokens=300,
+            **{"tasks.levels": [level]},
         )
         result["levels"][level] = {
             "tokens": shares(policy, [source[index] for index in range(n)]),
