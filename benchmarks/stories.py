@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from common import arguments, machine, say
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lyceum
 from lyceum.core.types import Split, Task
@@ -34,12 +35,11 @@ ROLES = {
 """What a name or number is for, by the token before it; of a name after none of these, a name in a sentence."""
 
 
-def predicted(policy: Any, task: Task) -> list[tuple[str, bool]]:
+def predicted(module: Any, tokenizer: Any, task: Task) -> list[tuple[str, bool]]:
     """(role, whether it is the most likely token) of each name and number in a solution that is given to the model."""
-    tokenizer = policy.tokenizer
     prompt, solution = (tokenizer.encode(text) for text in (task.messages[0]["content"], task.columns["demonstration"]))
     with torch.inference_mode():
-        logits = policy.module(torch.tensor([prompt + solution])).logits[0, len(prompt) - 1 : -1]
+        logits = module(torch.tensor([prompt + solution])).logits[0, len(prompt) - 1 : -1]
     pieces = tokenizer.convert_ids_to_tokens(solution)
     names = {f" {fact[0]}" for fact in task.columns["facts"]}
     found: list[tuple[str, bool]] = []
@@ -51,11 +51,11 @@ def predicted(policy: Any, task: Task) -> list[tuple[str, bool]]:
     return found
 
 
-def shares(policy: Any, tasks: list[Task]) -> dict[str, dict[str, Any]]:
+def shares(module: Any, tokenizer: Any, tasks: list[Task]) -> dict[str, dict[str, Any]]:
     """Of each role, the share of tokens predicted, and their number."""
     of: dict[str, list[bool]] = defaultdict(list)
     for task in tasks:
-        for role, right in predicted(policy, task):
+        for role, right in predicted(module, tokenizer, task):
             of[role].append(right)
     return {role: {"right": sum(hits) / len(hits), "tokens": len(hits)} for role, hits in sorted(of.items())}
 
@@ -67,7 +67,8 @@ def best_constant(level: int, n: int, split: Split = "heldout") -> float:
 
 
 def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[str, Any]:
-    policy = lyceum.load_model(model)
+    module = AutoModelForCausalLM.from_pretrained(model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model)
     result: dict[str, Any] = {"levels": {}, "n": n, "samples": samples}
     for level in levels:
         source = Stories(levels=(level,), variety=0).build("heldout", 0)
@@ -81,7 +82,7 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
             **{"tasks.levels": [level]},
         )
         result["levels"][level] = {
-            "tokens": shares(policy, [source[index] for index in range(n)]),
+            "tokens": shares(module, tokenizer, [source[index] for index in range(n)]),
             "best_constant": best_constant(level, 2000),
             "pass_at": found["pass_at"],
             "greedy": found["greedy"],
