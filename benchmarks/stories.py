@@ -75,11 +75,11 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
         found = lyceum.evaluate(
             model,
             "stories",
+            [f"tasks.levels=[{level}]"],
             k=[1, samples],
             n=n,
             progress="silent",
             max_completion_tokens=300,
-            **{"tasks.levels": [level]},
         )
         result["levels"][level] = {
             "tokens": shares(module, tokenizer, [source[index] for index in range(n)]),
