@@ -305,6 +305,11 @@ LINES: dict[str, Proof] = {
         },
         [*stages(2, 1), "stages.0.data.tasks=8", "stages.1.data.tasks=8"],
     ),
+    "stories-base": Proof(
+        ["nll"],
+        {"stages.0.tasks.levels=[2]": "generation"},
+        [*stages(1, 1, tasks=2), "stages.1.learner.warmup_steps=1"],
+    ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "to-backtrack": Proof(
         ["traces/distilled"],

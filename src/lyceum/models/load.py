@@ -35,8 +35,8 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
-BASE, SCRATCH, SCRATCH_PICTURES, PLAIN = "base", "scratch", "scratch-pictures", "plain"
-UNTRAINED = (SCRATCH, SCRATCH_PICTURES)
+BASE, PLAIN = "base", "plain"
+UNTRAINED = SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES = "scratch", "scratch-pictures", "scratch-stories"
 ADAPTERS = "adapter_config.json"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
@@ -62,8 +62,8 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees), a
-    folder, a run's (its model), a hub name, a .gguf file."""
+    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees),
+    ``scratch-stories`` (untrained, its tokens are words), a folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -407,6 +407,10 @@ def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, t
         from lyceum.models.scratch import build_scratch
 
         return build_scratch(seed=settings.seed)
+    if settings.path == SCRATCH_STORIES:
+        from lyceum.models.scratch_stories import build_scratch_stories
+
+        return build_scratch_stories(seed=settings.seed)
     from lyceum.models.scratch_pictures import build_scratch_pictures
 
     return build_scratch_pictures(seed=settings.seed)
