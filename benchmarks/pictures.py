@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, cast
 
 from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
 from layout import stepper
@@ -85,7 +85,7 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
     """A row for each way to choose the rate, of one seed."""
     from lyceum.core.pictures import COMPRESSED, FULL
     from lyceum.models.load import ModelSettings, load_policy
-    from lyceum.models.sight import give_rate
+    from lyceum.models.sight import RateName, give_rate
     from lyceum.utils.seeds import counter_seed
 
     kind = "quick" if quick else "base"
@@ -98,6 +98,7 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
     name = f"vico-{kind}-{seed}" if quick else f"vico-{seed}"
     model = trained(name, "vico", f"seed={seed}", f"model.path={base}", *unchanged, *vico)
     policy = load_policy(ModelSettings(path=str(model), device="cpu"))
+    assert policy.sight is not None
     found: dict[str, dict[str, Any]] = {}
     for rate in (*(each for each in RATES if each != "random"), "random"):
         if rate == "random":
@@ -106,7 +107,7 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
                 COMPRESSED if counter_seed("random", id) < share * 2**63 else FULL
             )
         else:
-            give_rate(policy, rate)
+            give_rate(policy, cast(RateName, rate))
         found[rate] = {"seed": seed, "rate": rate} | answered(policy, questions, seed, rounds=1 if quick else 2)
         say(f"seed {seed}, {rate}: {found[rate]['accuracy']:.1%}, {found[rate]['picture_tokens']:.1f} tokens")
     return [found[rate] for rate in RATES]
@@ -120,7 +121,7 @@ def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str
     from lyceum.evaluation.intervals import wilson
     from lyceum.tasks.pictures import Pictures
 
-    source = Pictures(asks=("count", "compare", "where")).build("heldout", seed)
+    source = Pictures.model_validate({"asks": ["count", "compare", "where"]}).build("heldout", seed)
     tasks = [source[n] for n in range(questions)]
     seconds: list[float] = []
     prompts: list[list[int]] = []
@@ -132,7 +133,7 @@ def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str
 
     for _ in range(rounds):
         policy.sight.forget()
-        engine = EmbeddedEngine(policy, EmbeddedConfig())
+        engine = EmbeddedEngine(policy, EmbeddedConfig.model_validate({}))
         began = time.process_time()
         prompts = [policy.render(task.messages) for task in tasks]
         samples = [sample for [sample] in asyncio.run(answers(engine))]
@@ -180,6 +181,7 @@ def layouts(pairs: int) -> dict[str, Any]:
     from lyceum.models.scratch_pictures import build_scratch_pictures
 
     policy = Policy(*build_scratch_pictures(side=SIDE, context=1024))
+    assert policy.sight is not None
     forest = under_pictures(policy)
     rows = forest.rows()
     generator = torch.Generator().manual_seed(0)

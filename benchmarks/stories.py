@@ -62,7 +62,7 @@ def shares(module: Any, tokenizer: Any, tasks: list[Task]) -> dict[str, dict[str
 
 def best_constant(level: int, n: int, split: Split = "heldout") -> float:
     """Share of the problems that the same answer solves, the most frequent one."""
-    source = Stories(levels=(level,)).build(split, 0)
+    source = Stories.model_validate({"levels": [level]}).build(split, 0)
     return Counter(source[index].answer for index in range(n)).most_common(1)[0][1] / n
 
 
@@ -71,7 +71,7 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
     tokenizer = AutoTokenizer.from_pretrained(model)
     result: dict[str, Any] = {"levels": {}, "n": n, "samples": samples}
     for level in levels:
-        source = Stories(levels=(level,), variety=0).build("heldout", 0)
+        source = Stories.model_validate({"levels": [level], "variety": 0}).build("heldout", 0)
         found = lyceum.evaluate(
             model,
             "stories",

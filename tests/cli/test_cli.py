@@ -20,6 +20,7 @@ from lyceum.cli import main
 from lyceum.cli.show import held_out_table, side_by_side
 from lyceum.cli.train import plan, resume_command, warmup_notes
 from lyceum.recipe.schema import load_recipe
+from lyceum.training.sizes import told as told_sizes
 from lyceum.utils import progress
 
 TINY = [
@@ -315,7 +316,8 @@ def test_the_plan_says_where_a_warm_up_is_longer_than_its_stage():
     long = load_recipe("grpo", [*keys, "learner.warmup_steps=20"])
     [told] = warmup_notes(long)
     assert told.startswith("the learning rate rises to 2.5e-05 and never to learner.lr=0.0001: learner.warmup_st")
-    assert told in " ".join(text_of(plan(long, resume=False, threads=1, evaluated=0)[0]).split())
+    sizes = told_sizes(long, prompt=20, demonstration=20, evaluated=0)
+    assert told in " ".join(text_of(plan(long, resume=False, threads=1, evaluated=0, sizes=sizes)[0]).split())
 
 
 def test_the_plan_says_what_is_evaluated_and_what_is_held_out_in_vain(capsys):

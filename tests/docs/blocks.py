@@ -154,7 +154,7 @@ def smallest(recipe: str, named: list[str]) -> list[str]:
     for setting in SMALLEST:
         key = setting.partition("=")[0]
         of_stage = key.partition(".")[0] not in ("evaluate", "track")
-        if of_stage and key.partition(".")[0] not in keys:
+        if (of_stage and key.partition(".")[0] not in keys) or f"{key}=0" in named:  # 0: the command does without
             continue
         try:
             load_recipe(recipe, [*named, *found, setting, "trust_code=true"])

@@ -37,8 +37,9 @@ PLANNED = (
     "nft",
     "forward-kl",
     "squared-log-ratio",
+    "consistency",
 )
-"""Losses that read a plan's labels, or several rows or tokens together: they have tests of their own."""
+"""Losses that read a plan's labels, several rows or tokens together, or distributions: they have tests of their own."""
 
 
 def _cases():

@@ -103,6 +103,8 @@ class RolloutSettings(Component, slot="rollout"):
 
     test_time: ClassVar[Mapping[str, Any]] = {}
     """Settings that replace its defaults in test-time search, where no verifier is available."""
+    continues: ClassVar[bool] = True
+    """Whether it goes on from nodes of the tree, which the engine may keep in its cache until then."""
 
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
@@ -323,6 +325,8 @@ class ValueSettings(Component, slot="value"):
 
     reads: ClassVar[bool] = True
     """Whether it reads a path's tokens, whose forward passes then count as cost."""
+    own_model: ClassVar[bool] = True
+    """Whether it has a model beside the policy."""
 
     @property
     def untrained(self) -> bool:
@@ -381,6 +385,8 @@ class EngineSettings(Component, slot="engine"):
     """At which it samples (no unit)."""
     elsewhere: ClassVar[bool] = False
     """Whether it runs outside of this process, and can be lost while the run goes on (``ServersLost``)."""
+    shares_weights: ClassVar[bool] = True
+    """Whether it reads the policy's weights where they are, and holds none of its own."""
 
     def reach(self, model: ModelSettings) -> None:
         """Raise RecipeError where something elsewhere that it needs does not answer as it should.

@@ -51,6 +51,7 @@ class VllmConfig(EngineSettings):
 
     gives: ClassVar = ("one-model", "process-group")
     highest_temperature: ClassVar[float] = MOST_TEMPERATURE
+    shares_weights: ClassVar[bool] = False
 
     kind: Literal["vllm"] = "vllm"
     cache_gib: float = Field(4.0, ge=0.01, le=10_000)

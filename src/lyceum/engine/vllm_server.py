@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from lyceum.core.needs import Gift
 from lyceum.core.settings import Composition
@@ -49,6 +49,10 @@ def _is_url(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"got {value!r}; allowed: such as http://node2:8000")
     return value.rstrip("/")
+
+
+def _as_text(devices: Any) -> Any:
+    return str(devices) if isinstance(devices, int) else devices  # one number, as a command line has it
 
 
 def _all_differ(urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ class VllmServerConfig(VllmConfig):
     and ends."""
     python: Path | None = None
     """Python in whose environment vLLM and lyceum are, to start a server; by default this one."""
-    devices: str | None = Field(None, pattern=r"^\d+(,\d+)*$", max_length=1000)
+    devices: Annotated[str | None, BeforeValidator(_as_text)] = Field(None, pattern=r"^\d+(,\d+)*$", max_length=1000)
     """Numbers of the GPUs of a server that is started (its CUDA_VISIBLE_DEVICES), such as "1"."""
 
     @property

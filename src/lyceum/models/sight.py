@@ -260,14 +260,14 @@ class Sight:
         of_all = self.rates.features(torch.cat([known[id] for id in ids]), rate_of(ids[0]))
         return [Features(each) for each in of_all.split([seen.places for seen in group])]
 
-    @torch.no_grad()
     def route(self, id: int) -> int:
         """The rate that the router chooses for a picture, under the current weights."""
         assert self.rates is not None
         id = at_rate(id, FULL)
         if id not in self._routed:
-            [self._patches[id]] = self.patches([id])
-            self._routed[id] = FULL if float(self.rates.logit(self._patches[id])) > 0 else COMPRESSED
+            with torch.no_grad():
+                [self._patches[id]] = self.patches([id])
+                self._routed[id] = FULL if float(self.rates.logit(self._patches[id])) > 0 else COMPRESSED
         return self._routed[id]
 
     def forget(self) -> None:

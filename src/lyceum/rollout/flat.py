@@ -22,6 +22,7 @@ class Flat(RolloutSettings):
         Gives("unfinished", when=lambda own: own.tokens_per_step is not None),
         Gives("equal-rows", when=lambda own: own.sampling.temperature == 0),
     )
+    continues: ClassVar[bool] = False
 
     kind: Literal["flat"] = "flat"
     samples: int = Field(default=8, ge=1)

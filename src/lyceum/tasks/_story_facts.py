@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["number", "more", "fewer", "together", "twice"]
+Relation = Literal["number", "more", "fewer", "together", "twice"]
 
 LARGEST = 49
 """Every quantity is 1 to this."""
@@ -18,8 +18,8 @@ LARGEST_DIFFERENCE = 9
 NAMES = (
     "Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Ned", "Olga", "Pia"
 )  # fmt: skip
-_OPERANDS: Mapping[Kind, int] = {"number": 0, "more": 1, "fewer": 1, "together": 2, "twice": 1}
-_RELATIONS: Mapping[Kind, int] = {"more": 4, "fewer": 3, "together": 3, "twice": 2}
+_OPERANDS: Mapping[Relation, int] = {"number": 0, "more": 1, "fewer": 1, "together": 2, "twice": 1}
+_RELATIONS: Mapping[Relation, int] = {"more": 4, "fewer": 3, "together": 3, "twice": 2}
 """How often each is drawn, in proportion."""
 _SHARED = 0.3
 """Probability that an operand is a quantity that another one needs too, where there is one."""
@@ -35,20 +35,20 @@ class Fact:
 
     Attributes:
         subject: whose.
-        kind: ``number`` (the amount), ``more`` or ``fewer`` (than the one in ``of``, by the amount), ``together`` (the
-            two in ``of``), ``twice`` (the one in ``of``).
+        relation: ``number`` (the amount), ``more`` or ``fewer`` (than the one in ``of``, by the amount),
+            ``together`` (the two in ``of``), ``twice`` (the one in ``of``).
         of: who it depends on.
-        amount: 0 where the kind has none.
+        amount: 0 where the relation has none.
     """
 
     subject: str
-    kind: Kind
+    relation: Relation
     of: tuple[str, ...] = ()
     amount: int = 0
 
     def value(self, values: Mapping[str, int]) -> int:
         """How many, given how many the others have."""
-        match self.kind:
+        match self.relation:
             case "number":
                 return self.amount
             case "more":
@@ -102,9 +102,9 @@ def _draw_shape(rng: random.Random, level: int, distractors: int) -> list[Fact]:
     shape: list[Fact] = []
     while undefined:
         subject = undefined.pop(rng.randrange(len(undefined)))
-        kind = _draw_relation(rng) if len(shape) < level else "number"
+        relation = _draw_relation(rng) if len(shape) < level else "number"
         of: list[str] = []
-        for _ in range(_OPERANDS[kind]):
+        for _ in range(_OPERANDS[relation]):
             others = [name for name in undefined if name not in of]
             if others and rng.random() < _SHARED:
                 of.append(rng.choice(others))
@@ -113,23 +113,23 @@ def _draw_shape(rng: random.Random, level: int, distractors: int) -> list[Fact]:
                 undefined.append(of[-1])
             else:
                 return []
-        shape.append(Fact(subject, kind, tuple(of)))
+        shape.append(Fact(subject, relation, tuple(of)))
     known = [fact.subject for fact in shape]
     for _ in range(distractors):
-        kind = _draw_relation(rng) if len(known) > 1 and rng.random() < 0.5 else "number"
-        shape.append(Fact(names.pop(), kind, tuple(rng.sample(known, _OPERANDS[kind]))))
+        relation = _draw_relation(rng) if len(known) > 1 and rng.random() < 0.5 else "number"
+        shape.append(Fact(names.pop(), relation, tuple(rng.sample(known, _OPERANDS[relation]))))
         known.append(shape[-1].subject)
     return shape
 
 
-def _draw_relation(rng: random.Random) -> Kind:
+def _draw_relation(rng: random.Random) -> Relation:
     return rng.choices(list(_RELATIONS), list(_RELATIONS.values()))[0]
 
 
 def _with_amount(rng: random.Random, fact: Fact) -> Fact:
-    if fact.kind not in ("number", "more", "fewer"):
+    if fact.relation not in ("number", "more", "fewer"):
         return fact
-    return replace(fact, amount=rng.randint(2, LARGEST_GIVEN if fact.kind == "number" else LARGEST_DIFFERENCE))
+    return replace(fact, amount=rng.randint(2, LARGEST_GIVEN if fact.relation == "number" else LARGEST_DIFFERENCE))
 
 
 def solve(facts: Sequence[Fact]) -> dict[str, int]:

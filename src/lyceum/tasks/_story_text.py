@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from lyceum.tasks._story_facts import Fact, Kind, needed
+from lyceum.tasks._story_facts import Fact, Relation, needed
 
 THINGS = ("shells", "coins", "stamps", "cards", "books", "pens")
 BEFORE_ANSWER = "Answer:"
 
 # The first of each is the plain wording.
-_FACTS: Mapping[Kind, tuple[str, ...]] = {
+_FACTS: Mapping[Relation, tuple[str, ...]] = {
     "number": ("{x} has {n}{t}.", "{x} owns {n}{t}.", "There are {n}{t} in the box of {x}."),
     "more": (
         "{x} has more{t} than {y}, by {n}.",
@@ -46,7 +46,7 @@ _ASKED = ("We look for {x}.", "The question is about {x}.")
 _CALCULATED = ("For {x}, {named} = {v}, so {x} has {v}.", "So {x} has {named} = {v}.", "So {x} has {bare} = {v}.")
 _TEMPTING = ("{x} also has {n} {u}.", "{x} is {n} years old.")
 
-_SIGNS: Mapping[Kind, str] = {"more": "+", "fewer": "-", "together": "+", "twice": "*"}
+_SIGNS: Mapping[Relation, str] = {"more": "+", "fewer": "-", "together": "+", "twice": "*"}
 _FIELDS = {
     "{x}": r"(?P<x>[A-Z][a-z]+)",
     "{y}": r"(?P<y>[A-Z][a-z]+)",
@@ -109,7 +109,7 @@ class Wording:
 
 def fact_text(fact: Fact, thing: str = "", wording: Wording | None = None) -> str:
     """A fact as a sentence; a plain one without ``wording``."""
-    template = wording.one_of(_FACTS[fact.kind]) if wording else _FACTS[fact.kind][0]
+    template = wording.one_of(_FACTS[fact.relation]) if wording else _FACTS[fact.relation][0]
     y, z = (*fact.of, "", "")[:2]
     return template.format(x=fact.subject, y=y, z=z, n=fact.amount, t=thing and f" {thing}")
 
@@ -147,9 +147,9 @@ def solution_steps(facts: Mapping[str, Fact], values: Mapping[str, int], asked: 
 
 
 def _calculation_text(fact: Fact, values: Mapping[str, int], wording: Wording) -> str:
-    first, sign = fact.of[0], _SIGNS[fact.kind]
-    right = {"together": values[fact.of[-1]], "twice": 2}.get(fact.kind, fact.amount)
-    owner = f"{fact.of[1]}'s " if fact.kind == "together" else ""
+    first, sign = fact.of[0], _SIGNS[fact.relation]
+    right = {"together": values[fact.of[-1]], "twice": 2}.get(fact.relation, fact.amount)
+    owner = f"{fact.of[1]}'s " if fact.relation == "together" else ""
     return wording.one_of(_CALCULATED).format(
         x=fact.subject,
         named=f"{first}'s {values[first]} {sign} {owner}{right}",
@@ -172,11 +172,11 @@ def read_step(sentence: str, thing: str) -> Step | None:
             return None
         a, b, v = (int(found[name]) for name in "abv")
         return Calculation(subjects.pop(), a, found["sign"], b, v, found["y"] or "", found["z"] or "")
-    for kind, wordings in _FACTS.items():
+    for relation, wordings in _FACTS.items():
         for wording in wordings:
             if found := _pattern(wording, thing).fullmatch(sentence):
                 of = found.groupdict()
-                return Fact(of["x"], kind, tuple(of[name] for name in "yz" if name in of), int(of.get("n", 0)))
+                return Fact(of["x"], relation, tuple(of[name] for name in "yz" if name in of), int(of.get("n", 0)))
     for wording in _ASKED:
         if found := _pattern(wording, thing).fullmatch(sentence):
             return Asked(found["x"])
@@ -222,13 +222,13 @@ def judge(
             right = new and step.subject == asked
         elif isinstance(step, Fact):
             right = new and step == _any_order(facts[step.subject])
-            if step.kind == "number" and step.subject in facts and not facts[step.subject].of:
+            if step.relation == "number" and step.subject in facts and not facts[step.subject].of:
                 written[step.subject] = step.amount
         else:
             right = new and step.subject not in written and _follows(step, facts[step.subject], facts, written)
             written[step.subject] = step.result
         steps.append((start, end, right))
-    given = facts[asked].amount if facts[asked].kind == "number" else None
+    given = facts[asked].amount if facts[asked].relation == "number" else None
     return steps, written.get(asked, given)
 
 
@@ -239,11 +239,11 @@ def _any_order(fact: Fact) -> Fact:
 def _follows(step: Calculation, fact: Fact, facts: Mapping[str, Fact], written: Mapping[str, int]) -> bool:
     """Whether a calculation is what a fact says, on known numbers, with the right result."""
     numbers = {name: written.get(name, facts[name].amount) for name in fact.of if name in written or not facts[name].of}
-    if len(numbers) < len(fact.of) or step.sign != _SIGNS.get(fact.kind):
+    if len(numbers) < len(fact.of) or step.sign != _SIGNS.get(fact.relation):
         return False
     operands = [(name, numbers[name]) for name in fact.of]
-    if fact.kind != "together":
-        operands.append(("", 2 if fact.kind == "twice" else fact.amount))
+    if fact.relation != "together":
+        operands.append(("", 2 if fact.relation == "twice" else fact.amount))
     said = [(step.left_of, step.left), (step.right_of, step.right)]
 
     def are(operands: Sequence[tuple[str, int]]) -> bool:

@@ -123,7 +123,7 @@ def make_task(id: str, rng: random.Random, level: int, settings: Stories) -> Tas
         "level": level,
         "asked": asked,
         "thing": thing,
-        "facts": [[fact.subject, fact.kind, list(fact.of), fact.amount] for fact in facts],
+        "facts": [[fact.subject, fact.relation, list(fact.of), fact.amount] for fact in facts],
         "steps": steps,
         "hints": hints_of(needed(asked, by_name), steps),
         "rubric": step_rubric(steps),
@@ -136,7 +136,7 @@ def make_task(id: str, rng: random.Random, level: int, settings: Stories) -> Tas
 
 def facts_of(task: Task) -> dict[str, Fact]:
     """Every fact, by whose quantity it tells."""
-    return {name: Fact(name, kind, tuple(of), amount) for name, kind, of, amount in task.columns["facts"]}
+    return {name: Fact(name, relation, tuple(of), amount) for name, relation, of, amount in task.columns["facts"]}
 
 
 def _problem(task: Task) -> str:

@@ -472,12 +472,12 @@ def _works(recipe: Recipe, shape: Shape, prompt: int, demonstration: int, on_car
         completion = stage.sampling.max_completion_tokens if samples else demonstration
         needs = _needs(stage, of)
         trees = getattr(stage, "tasks_per_step", 1)
-        embedded = of.engine is None or of.engine.kind == "embedded"
+        embedded = of.engine is None or of.engine.shares_weights
         limit = getattr(stage.engine, "max_sequences", 512)
-        flat = of.rollout is None or of.rollout.kind == "flat"
-        kept = 0 if flat or not samples else min(getattr(stage.engine, "keep_tokens", 0), trees * rows * completion)
+        continues = samples and of.rollout is not None and of.rollout.continues
+        kept = 0 if not continues else min(getattr(stage.engine, "keep_tokens", 0), trees * rows * completion)
         beside = 0
-        if samples and stage.engine.kind == "vllm":
+        if samples and not (embedded or stage.engine.elsewhere):
             engine: Any = stage.engine
             half = engine.dtype in ("bfloat16", "float16") or recipe.model.dtype != "float32"
             beside = int(engine.cache_gib * 2**30) + shape.parameters * (2 if half else FLOAT)
@@ -514,7 +514,7 @@ def _needs(stage: StageSettings, of: Composition) -> frozenset[str]:
 
 def _evaluation(recipe: Recipe, prompt: int, evaluated: int) -> Work:
     engine = recipe.evaluation_engine
-    if not evaluated or engine.kind != "embedded":
+    if not evaluated or not engine.shares_weights:
         return Work(0, 0, prompt, 0)
     rows = recipe.evaluate.samples
     most = min(int(getattr(engine, "max_sequences", 512)), evaluated * rows)
@@ -608,5 +608,5 @@ def _checkpoints(every: int, steps: int, *, first: bool) -> int:
 def _uncounted(recipe: Recipe) -> Iterator[str]:
     """Parts with models of their own."""
     for stage in recipe.stages:
-        if (value := stage.composition().value) is not None and value.kind not in ("likelihood",):
+        if (value := stage.composition().value) is not None and value.own_model:
             yield f"value {value.kind}"

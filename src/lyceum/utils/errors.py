@@ -42,7 +42,7 @@ def shown_in_a_notebook(error: Exception, lines: Iterable[str]) -> list[str]:
 
 def bounded(line: str) -> str:
     """The beginning of a long line names the key, its end says what is allowed: both are kept."""
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 4 :]}"
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 3 :]}"
 
 
 MEANT = {

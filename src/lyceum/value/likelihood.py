@@ -23,6 +23,7 @@ class Likelihood(ValueSettings):
     reads: ClassVar[bool] = False
     """The engine's log-probabilities are enough: the path's tokens are not read again."""
     requires: ClassVar = ("model_logprob",)
+    own_model: ClassVar[bool] = False
 
     kind: Literal["likelihood"] = "likelihood"
     length_power: float = Field(default=1.0, ge=0, le=1)
