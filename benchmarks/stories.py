@@ -1,7 +1,6 @@
 """What a small model has learnt of word problems: which tokens of right solutions it predicts, and pass@k by level.
 
-    lyceum train stories-base name=stories-base
-    python benchmarks/stories.py --model runs/stories-base/model --out benchmarks/results/stories.json
+    python benchmarks/stories.py --out stories.json [--model runs/stories-base/model] [--quick]
 
 Before problems are a ground for comparing methods: operands and next names right in 95 %, pass@1 of 5 to 60 % on at
 least four levels, pass@16 at least 30 points above; each beside the constant answer that is right most often.
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, machine, say
+from common import CACHE, arguments, machine, say, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lyceum
@@ -91,18 +90,25 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
     return result
 
 
+def trained(*, quick: bool) -> Path:
+    """The model of the recipe, which is trained where it is not there yet."""
+    run = CACHE / "stories" / ("quick" if quick else "base")
+    if not (run / "model").is_dir():
+        brief = ("stages.0.steps=2", "stages.1.steps=2", "evaluate.n=0") if quick else ()
+        lyceum.train("stories-base", [f"name={run.name}", f"output={run.parent}", *brief], overwrite=True)
+    return run / "model"
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--model", required=True, help="folder of the model")
+    parser.add_argument("--model", help="its folder; by default one that is trained here, by `stories-base`")
     parser.add_argument("--levels", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5, 6])
     parser.add_argument("--n", type=int, default=100, help="problems per level")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    result = measure(given.model, tuple(given.levels), 20 if given.quick else given.n, 16) | {"machine": machine()}
-    text = to_json(result, indent=1)
-    print(text)
-    if given.out is not None:
-        Path(given.out).write_text(text + "\n")
+    model = given.model or str(trained(quick=given.quick))
+    result = measure(model, tuple(given.levels), 4 if given.quick else given.n, 16)
+    write({"benchmark": "stories", "machine": machine()} | result, given.out)
 
 
 if __name__ == "__main__":

@@ -256,7 +256,7 @@ def test_a_task_is_not_held_up_by_what_another_ones_agent_leaves():
         return 1.0
 
     rollout, trees = trees_of(agent)
-    assert [leaf.stats["silent"] for leaf in leaves_of(trees)] in ([1] * 3 + [0] * 3, [0] * 6)
+    assert [leaf.stats["silent"] for leaf in leaves_of(trees)][3:] == [0] * 3
     assert rollout.metrics(trees)["failed"] == 0
 
 

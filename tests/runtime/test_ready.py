@@ -153,7 +153,14 @@ def test_a_run_that_was_killed_trains_each_group_once(keys, folder):
 def test_the_last_groups_of_an_epoch_are_trained_too(keys, folder, order):
     rows = folder / "rows.jsonl"
     rows.write_text("".join(json.dumps({"question": f"{n}+1=", "answer": str(n + 1)}) + "\n" for n in range(10)))
-    own = [f"name=epoch-{order}", f"runtime.order={order}", f"tasks={rows}", "epochs=1", "steps=100"]
+    own = [
+        f"name=epoch-{order}",
+        f"runtime.order={order}",
+        f"tasks={rows}",
+        "tasks.heldout_share=0",
+        "epochs=1",
+        "steps=100",
+    ]
     run = train(load_recipe("grpo", [*keys, *own]))
     files = sorted((run / "trees").glob("*.parquet"))
     trained = [[group.tree.task.id for group in read_trees(file).groups] for file in files]

@@ -73,10 +73,10 @@ def add_rates(causal: transformers.PreTrainedModel, *, seed: int, folder: Path |
     setattr(inner, _NAME, made.to(device=weight.device, dtype=weight.dtype).eval())
 
 
-def rates_of(causal: Any) -> Rates | None:
+def rates_of(causal: Any) -> PictureRates | None:
     """What a model's pictures have a second rate by; None where they have none."""
     inner = _inner(causal)
-    return Rates(inner, getattr(inner, _NAME)) if hasattr(inner, _NAME) else None
+    return PictureRates(inner, getattr(inner, _NAME)) if hasattr(inner, _NAME) else None
 
 
 def save_rates(causal: transformers.PreTrainedModel, folder: Path) -> dict[str, Tensor] | None:
@@ -93,7 +93,7 @@ def _inner(causal: Any) -> Any:
     return getattr(causal, str(getattr(causal, "base_model_prefix", "")), None)
 
 
-class Rates:
+class PictureRates:
     """A model's own connector, the second one, and the router.
 
     Attributes:

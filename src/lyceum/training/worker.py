@@ -90,10 +90,10 @@ async def serve(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRu
 
 async def serve_beside(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     """Grow waves of one ticket beside each other, and take new weights while they grow (``order: ready``)."""
-    await Beside(growing, runtime, waves, to_run).serve()
+    await GroupsBeside(growing, runtime, waves, to_run).serve()
 
 
-class Beside:
+class GroupsBeside:
     """What :func:`serve_beside` does, and what it has to know for that."""
 
     def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:

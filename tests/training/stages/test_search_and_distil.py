@@ -242,7 +242,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(tmp_path):
         recipe(tmp_path, value=None)
     with pytest.raises(RecipeError, match=r"traces: got null, and there is no value model to train"):
         recipe(tmp_path, traces=None, value="likelihood")
-    with pytest.raises(RecipeError, match=r"objective.kind: got 'ppo-clip'.*allowed: sft"):
+    with pytest.raises(RecipeError, match=r"objective.kind: got 'ppo-clip'.*allowed: consistency, sft"):
         recipe(tmp_path, objective="ppo-clip")
     with pytest.raises(RecipeError, match=r"value.path: no folder \./nowhere"):
         recipe(tmp_path, value={"kind": "model", "path": "./nowhere"})

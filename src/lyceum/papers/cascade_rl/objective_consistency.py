@@ -14,7 +14,7 @@ from lyceum.utils.lazy_imports import Tensor
 KL = "rate_kl"
 
 
-class Consistency(Aggregation):
+class RateConsistency(Aggregation):
     """Each demonstrated token's KL(reference || policy), over the vocabulary."""
 
     gives: ClassVar = ("imitation",)
