@@ -62,7 +62,7 @@ _SENTENCE = re.compile(r"[^.\n]+(?:[.\n]|$)")
 
 
 @dataclass(frozen=True)
-class Question:
+class StatedGoal:
     """Who the question is about."""
 
     subject: str
@@ -89,7 +89,7 @@ class Calculation:
     right_of: str = ""
 
 
-Step = Question | Fact | Calculation
+Step = StatedGoal | Fact | Calculation
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def read_step(sentence: str, thing: str) -> Step | None:
                 return Fact(of["x"], relation, tuple(of[name] for name in "yz" if name in of), int(of.get("n", 0)))
     for wording in _ASKED:
         if found := _pattern(wording, thing).fullmatch(sentence):
-            return Question(found["x"])
+            return StatedGoal(found["x"])
     return None
 
 
@@ -218,7 +218,7 @@ def judge(
             continue
         new = step not in said and step.subject in useful
         said.add(step)
-        if isinstance(step, Question):
+        if isinstance(step, StatedGoal):
             right = new and step.subject == asked
         elif isinstance(step, Fact):
             right = new and step == _any_order(facts[step.subject])
