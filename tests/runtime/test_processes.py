@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
 import torch
 
 from lyceum.core.tree import Node, Tree
@@ -34,6 +36,7 @@ AHEAD = [*DAPO, "runtime=processes", "runtime.staleness=2", "runtime.ratio=behav
 REWARD = """
 import os, signal, time
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).parent
 
@@ -256,3 +259,18 @@ def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(
     else:
         with pytest.raises(RunError, match="runtime: graded changes while trees grow"):
             of.joined(wave, 1, here.state_dict(), parts)
+
+
+def test_a_wave_that_ends_while_a_snapshot_is_written_does_not_take_it_away(tmp_path, monkeypatch):
+    workers = Workers(Processes(), SimpleNamespace(module=torch.nn.Linear(2, 2)), {"threads": 1})
+    monkeypatch.setattr(workers, "_begin", lambda: tmp_path)
+    write = safetensors.torch.save_file
+
+    def while_a_wave_ends(tensors, file):
+        write(tensors, file)
+        workers._forget()
+
+    monkeypatch.setattr(safetensors.torch, "save_file", while_a_wave_ends)
+    for version in range(3):
+        workers.publish(version)
+        assert [file.name for file in tmp_path.iterdir()] == [f"{version}.safetensors"]

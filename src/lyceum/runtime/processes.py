@@ -204,6 +204,8 @@ class Workers:
         self.folder: Path | None = None
         """Of the snapshots, once something is published: a stage that is built may never run."""
         self.snapshot: Path | None = None
+        self.published: set[Path] = set()
+        """Whole snapshots that are there: one that is being written is nobody's to take away."""
         self.told = {**start, "threads": settings.threads or start["threads"]}
         self.told["papers"] = paper_folders.options()[1::2]
         self.workers: list[Worker] = []
@@ -223,6 +225,7 @@ class Workers:
             save_file({name: value.detach().cpu().contiguous().clone() for name, value in trained.items()}, file)
         with self._lock:
             self.snapshot = file
+            self.published.add(file)
             self._forget()
 
     def _begin(self) -> Path:
@@ -237,9 +240,9 @@ class Workers:
     def _forget(self) -> None:
         """Take away snapshots that no wave needs."""
         needed = {self.snapshot, *self.reading.values()}
-        for file in [] if self.folder is None else self.folder.glob("*.safetensors"):
-            if file not in needed:
-                file.unlink()
+        for file in self.published - needed:
+            file.unlink()
+        self.published &= needed
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
         loop = asyncio.get_running_loop()
