@@ -58,7 +58,11 @@ WRONG = [
     ("train", {"args": {}}, "args: unknown key (TRL's args: each setting is a keyword of its own"),
     ("train", {"tasks": {"prompt": ["1+1="]}}, "tasks: got a mapping of columns; allowed: rows, such as"),
     ("train", {"reward": 5}, "reward: got 5; allowed: a kind, FILE.py:FUNCTION, settings, or a list of these"),
-    ("train", {"model": 5}, "model: got 5; allowed: base, scratch, scratch-pictures, scratch-stories, a folder, owner"),
+    (
+        "train",
+        {"model": 5},
+        "model: got 5; allowed: base, scratch, scratch-pictures, scratch-stories, a folder, owner/name of a hub",
+    ),
     ("evaluate", {"progress": "off"}, "progress: got 'off'; allowed: auto, live, plain, json, silent"),
     ("evaluate", {"k": 8}, "k: got 8; allowed: a list of whole numbers, such as [1, 8]"),
     ("evaluate", {"k": "1,8"}, "k: got '1,8'; allowed: a list of whole numbers"),

@@ -403,7 +403,10 @@ COMMANDS = [
     ("train sft mask_truncated=true", "mask_truncated: unknown key"),
     ("convert README.md", "convert: got README.md; allowed: a .py script with GRPOTrainer, RLOOTrainer, DPOTrainer or"),
     ("convert my_reward.py", "convert: my_reward.py has none; allowed: a script with GRPOConfig"),
-    ("doctor nomodel", "model.path: got 'nomodel'; allowed: base, scratch, scratch-pictures, scratch-stories"),
+    (
+        "doctor nomodel",
+        "model.path: got 'nomodel'; allowed: base, scratch, scratch-pictures, scratch-stories, a folder",
+    ),
 ]
 SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]
 CASES = [(["train", "grpo", *SMALL, key], said) for key, said in (*KEYS, *NUMBERS, *PARTS, *FUNCTIONS, *DATA, *MODELS)]

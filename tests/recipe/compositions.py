@@ -168,7 +168,9 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         "curriculum": drawn("curriculum"),
         "guidance": [drawn("guidance") for _ in range(rng.choice((0, 0, 1, 1, 2)))],
         "credit": drawn("credit"),
-        "objective": drawn("objective", [kind for kind in kinds("objective") if kind != "sft"]),
+        "objective": drawn(
+            "objective", [kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires]
+        ),
         "learner": {
             "kind": "local",
             "lr": 1e-3,

@@ -246,17 +246,33 @@ def test_an_agent_that_does_not_take_no_for_an_answer_is_ended():
     assert time.monotonic() - began < 60
 
 
+class AskedEngine(EmbeddedEngine):
+    """Says when so many requests have reached it, none of which it has answered yet."""
+
+    def __init__(self, policy, requests):
+        super().__init__(policy)
+        self.missing, self.asked = requests, asyncio.Event()
+
+    async def extend(self, request):
+        self.missing -= 1
+        if not self.missing:
+            self.asked.set()
+        return await super().extend(request)
+
+
 def test_a_task_is_not_held_up_by_what_another_ones_agent_leaves():
+    engine = AskedEngine(POLICY, requests=6)
+
     async def agent(base_url, api_key, messages, task):
         asking = asyncio.ensure_future(ask(base_url, api_key, messages))
         if task.id == "t0":
-            await asyncio.sleep(0.01)
+            await engine.asked.wait()
             return 1.0  # and nobody hears the reply
         await asking
         return 1.0
 
-    rollout, trees = trees_of(agent)
-    assert [leaf.stats["silent"] for leaf in leaves_of(trees)][3:] == [0] * 3
+    rollout, trees = trees_of(agent, engine=engine)
+    assert [leaf.stats["silent"] for leaf in leaves_of(trees)] == [1] * 3 + [0] * 3
     assert rollout.metrics(trees)["failed"] == 0
 
 
