@@ -25,12 +25,12 @@ from pydantic import Field
 
 from lyceum.core.needs import Gift
 from lyceum.core.settings import Composition, EngineSettings
-from lyceum.core.types import Continuation, Request, Sampling, TopTokens
+from lyceum.core.types import Continuation, Engine, Request, Sampling, TopTokens
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
 from lyceum.utils import progress
-from lyceum.utils.aio import idle
+from lyceum.utils.aio import gather, idle
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.library_messages import quiet
@@ -107,12 +107,19 @@ def own_distribution(s: Sampling) -> bool:
     return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
 
 
-def sampling_params(request: Request, max_tokens: int, stop_ids: Iterable[int]) -> dict[str, Any]:
+def sampling_params(request: Request, max_model_len: int, stop_ids: Iterable[int]) -> dict[str, Any]:
     """Arguments of vLLM's SamplingParams for a request, without its seeds and its stop strings.
 
     Raises:
-        ValueError: vLLM cannot draw so.
+        ValueError: vLLM cannot draw so, or has no room for a token more.
     """
+    if not request.prefix:
+        raise ValueError("an empty prefix cannot be extended: there is nothing to predict from")
+    left = max_model_len - len(request.prefix)
+    if left < 1:
+        raise ValueError(
+            f"a prefix of {len(request.prefix)} tokens leaves no room: engine.max_model_len is {max_model_len}"
+        )
     sampling = request.sampling
     if line := unsupported(sampling):
         raise ValueError(line)
@@ -126,10 +133,46 @@ def sampling_params(request: Request, max_tokens: int, stop_ids: Iterable[int]) 
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "min_p": sampling.min_p,
-        "max_tokens": max_tokens,
+        "max_tokens": min(sampling.max_completion_tokens, left),
         "stop_token_ids": sorted({*stop_ids, *sampling.stop_token_ids}),
         "logprobs": request.top,  # of so many besides the drawn token's
     }
+
+
+def require_room(tokens: Sequence[int], max_model_len: int) -> None:
+    """Raise ValueError where tokens cannot be scored."""
+    if not tokens:
+        raise ValueError("nothing to score: got no tokens")
+    if len(tokens) > max_model_len:
+        raise ValueError(f"{len(tokens)} tokens to score exceed engine.max_model_len, which is {max_model_len}")
+
+
+async def continuations(
+    engine: Engine, config: VllmConfig, request: Request, drawn: Sequence[DrawnSequence]
+) -> list[Continuation]:
+    """What was drawn for a request under the engine's weights, with each token's nats in the model's own distribution;
+    nan where they are left out."""
+    if own_distribution(request.sampling):
+        model = [each.logprob for each in drawn]
+    elif not config.model_logprob:
+        model = [[math.nan] * len(each.tokens) for each in drawn]
+    else:
+        different = list(dict.fromkeys(tuple(each.tokens) for each in drawn))
+        scores = await gather(engine.score([*request.prefix, *tokens]) for tokens in different)
+        of = dict(zip(different, scores, strict=True))
+        model = [of[tuple(each.tokens)][len(request.prefix) :] for each in drawn]
+    greedy = request.sampling.temperature == 0
+    return [
+        Continuation(
+            each.tokens,
+            [0.0] * len(each.tokens) if greedy else each.logprob,
+            of_model,
+            [engine.version] * len(each.tokens),
+            each.finish,
+            each.top,
+        )
+        for each, of_model in zip(drawn, model, strict=True)
+    ]
 
 
 def learner_logprobs(policy: Policy, tokens: Sequence[int], temperature: float = 1.0) -> list[float]:
@@ -208,15 +251,7 @@ class VllmEngine:
         return self._computed
 
     async def extend(self, request: Request) -> list[Continuation]:
-        if not request.prefix:
-            raise ValueError("an empty prefix cannot be extended: there is nothing to predict from")
-        left = self.max_model_len - len(request.prefix)
-        if left < 1:
-            raise ValueError(
-                f"a prefix of {len(request.prefix)} tokens leaves no room: engine.max_model_len is {self.max_model_len}"
-            )
-        params = sampling_params(request, min(request.sampling.max_completion_tokens, left), self.policy.stop_ids)
-        sampling = request.sampling
+        params = sampling_params(request, self.max_model_len, self.policy.stop_ids)
         loop = asyncio.get_running_loop()
         pending = [
             Pending(
@@ -224,7 +259,7 @@ class VllmEngine:
                 params | {"seed": seed},
                 loop.create_future(),
                 request.order,
-                sampling.stop,
+                request.sampling.stop,
                 request.written,
                 top_k=request.top,
             )
@@ -233,27 +268,10 @@ class VllmEngine:
         progress.sampled(sequences=len(pending))
         self._enqueue(pending)
         drawn = await asyncio.gather(*(each.answer for each in pending))
-        model = await self._model_logprobs(request, drawn)
-        greedy = sampling.temperature == 0
-        return [
-            Continuation(
-                each.tokens,
-                [0.0] * len(each.tokens) if greedy else each.logprob,
-                model[i],
-                [self.version] * len(each.tokens),
-                each.finish,
-                each.top,
-            )
-            for i, each in enumerate(drawn)
-        ]
+        return await continuations(self, self.config, request, drawn)
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
-        if not tokens:
-            raise ValueError("nothing to score: got no tokens")
-        if len(tokens) > self.max_model_len:
-            raise ValueError(
-                f"{len(tokens)} tokens to score exceed engine.max_model_len, which is {self.max_model_len}"
-            )
+        require_room(tokens, self.max_model_len)
         if len(tokens) == 1:
             return [0.0]
         # The last token is not fed: a prompt must leave room for one drawn token, whose distribution tells its score.
@@ -306,18 +324,6 @@ class VllmEngine:
                 f"nats per token, and rounding makes less than {limit:g} in {self._server.dtype}; allowed: 'embedded'"
             )
         self._server.agrees = True
-
-    async def _model_logprobs(self, request: Request, drawn: Sequence[DrawnSequence]) -> list[list[float]]:
-        """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
-        s = request.sampling
-        if own_distribution(s):
-            return [each.logprob for each in drawn]
-        if not self.config.model_logprob:
-            return [[math.nan] * len(each.tokens) for each in drawn]
-        different = dict.fromkeys(tuple(each.tokens) for each in drawn)
-        scores = await asyncio.gather(*(self.score([*request.prefix, *tokens]) for tokens in different))
-        of = dict(zip(different, scores, strict=True))
-        return [of[tuple(each.tokens)][len(request.prefix) :] for each in drawn]
 
     # The pump ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import math
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Continuation, Engine, Request, TopTokens
 from lyceum.engine._servers import ServerFailure, ServerRequest, Servers, VllmServer, unusable
 from lyceum.engine._transfer import How
-from lyceum.engine.vllm import DrawnSequence, VllmConfig, own_distribution, sampling_params
+from lyceum.engine.vllm import DrawnSequence, VllmConfig, continuations, require_room, sampling_params
 from lyceum.engine.vllm_plugin import BACKEND
 from lyceum.models.load import UNTRAINED, ModelSettings, read_config
 from lyceum.models.policy import Policy
@@ -168,29 +167,10 @@ class VllmServerEngine:
         return self._computed
 
     async def extend(self, request: Request) -> list[Continuation]:
-        if not request.prefix:
-            raise ValueError("an empty prefix cannot be extended: there is nothing to predict from")
-        left = self.max_model_len - len(request.prefix)
-        if left < 1:
-            raise ValueError(
-                f"a prefix of {len(request.prefix)} tokens leaves no room: engine.max_model_len is {self.max_model_len}"
-            )
-        params = sampling_params(request, min(request.sampling.max_completion_tokens, left), self.policy.stop_ids)
+        params = sampling_params(request, self.max_model_len, self.policy.stop_ids)
         progress.sampled(sequences=len(request.seeds))
         drawn: list[DrawnSequence] = await gather(self._drawn(request, params, seed) for seed in request.seeds)
-        model = await self._model_logprobs(request, drawn)
-        greedy = request.sampling.temperature == 0
-        return [
-            Continuation(
-                each.tokens,
-                [0.0] * len(each.tokens) if greedy else each.logprob,
-                of_model,
-                [self.version] * len(each.tokens),  # each reply says that it is of these weights
-                each.finish,
-                each.top,
-            )
-            for each, of_model in zip(drawn, model, strict=True)
-        ]
+        return await continuations(self, self.config, request, drawn)  # each reply says that it is of these weights
 
     async def _drawn(self, request: Request, params: Mapping[str, Any], seed: int) -> DrawnSequence:
         """One sample; where stop strings may end it, in parts, each of which is looked through before the next."""
@@ -216,12 +196,7 @@ class VllmServerEngine:
                 return DrawnSequence(tokens, logprob, finish, [], top)
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
-        if not tokens:
-            raise ValueError("nothing to score: got no tokens")
-        if len(tokens) > self.max_model_len:
-            raise ValueError(
-                f"{len(tokens)} tokens to score exceed engine.max_model_len, which is {self.max_model_len}"
-            )
+        require_room(tokens, self.max_model_len)
         if len(tokens) == 1:
             return [0.0]
         # The last token is not fed: a prompt must leave room for one drawn token, whose distribution tells its score.
@@ -253,17 +228,6 @@ class VllmServerEngine:
         drawn = await self.servers.draw(asked, self)
         self._computed += drawn.computed
         return drawn
-
-    async def _model_logprobs(self, request: Request, drawn: Sequence[DrawnSequence]) -> list[list[float]]:
-        """Nats of each sample's tokens in the model's own distribution; nan where they are left out."""
-        if own_distribution(request.sampling):
-            return [each.logprob for each in drawn]
-        if not self.config.model_logprob:
-            return [[math.nan] * len(each.tokens) for each in drawn]
-        different = list(dict.fromkeys(tuple(each.tokens) for each in drawn))
-        scores = await gather(self.score([*request.prefix, *tokens]) for tokens in different)
-        of = dict(zip(different, scores, strict=True))
-        return [of[tuple(each.tokens)][len(request.prefix) :] for each in drawn]
 
 
 @quiet()
