@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ended_processes import has_ended
 from fake_vllm import REPLIES, FakeVllm
 
 from lyceum.cli import main
@@ -535,10 +536,7 @@ def pids(folder):
 
 def gone(pid):
     for _ in range(500):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
+        if has_ended(pid):
             return True
         time.sleep(0.02)
     return False

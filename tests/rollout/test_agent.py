@@ -3,12 +3,11 @@
 import asyncio
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
 from agent_fixtures import POLICIES, POLICY, TASKS, ask, drawn, leaves_of, one_reply, one_tree, three_turns, trees_of
+from ended_processes import has_ended
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Grade, Origin
@@ -358,9 +357,8 @@ def test_a_program_is_ended_with_its_children(tmp_path):
 
     asyncio.run(ended_once_it_has_a_child())
     child = int(pid.read_text())
-    with suppress(FileNotFoundError):  # signals arrive in their own time; one that does not meets the test's limit
-        while Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
-            time.sleep(0.01)
+    while not has_ended(child):  # signals arrive in their own time; one that does not meets the test's limit
+        time.sleep(0.01)
 
 
 # Settings ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import safetensors.torch
 import torch
+from ended_processes import has_ended
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
@@ -168,15 +169,11 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     for _ in range(300):
-        gone = not any(Path(f"/proc/{pid}").exists() and not is_zombie(pid) for pid in children)
+        gone = not any(not has_ended(pid) for pid in children)
         if gone and not any(folder.exists() for folder in snapshots):
             return
         time.sleep(0.1)
     pytest.fail("a worker, or its snapshots, outlived the run")
-
-
-def is_zombie(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
@@ -74,6 +75,23 @@ Tokens = Annotated[int, Field(ge=1, le=10**15)]
 
 BatchTokens = Annotated[int, Field(ge=1, le=10**9)]
 """Tokens in one forward pass; the largest value means no limit in practice."""
+
+
+def _can_be_split(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    try:
+        words_of(command)
+    except ValueError as error:
+        raise ValueError(f"got {quoted(command)}: {error}; allowed: a command line") from None
+    return command
+
+
+def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
+    """A command line's words, as a POSIX shell splits them."""
+    return tuple(shlex.split(command)) if isinstance(command, str) else command
+
+
+CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_can_be_split)]
+"""A program with its arguments: a line, or its words."""
 
 
 def _is_path(value: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from lyceum.utils.child_processes import wait_or_kill
 from lyceum.utils.errors import how_it_ended
 
 GRACE = 15.0
@@ -59,9 +60,5 @@ class OwnServer:
     def close(self) -> None:
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
-        try:
-            self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        wait_or_kill(self.process, GRACE)
         self._said.close()

@@ -6,15 +6,15 @@ import asyncio
 import functools
 import importlib
 import importlib.util
-import shlex
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from lyceum.core.component import CommandLine, words_of
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.types import Environment, TaskSource
 from lyceum.core.user_files import describe
@@ -23,7 +23,7 @@ from lyceum.environment.tools import Tool, ToolsEnvironment, cut, validators
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
-from lyceum.utils.terminal import printable, quoted
+from lyceum.utils.terminal import printable
 
 KEY = "environment.mcp"
 _ENDS_WITH_ITS_PARENT = (
@@ -41,7 +41,7 @@ class McpServer(EnvironmentSettings):
     """
 
     kind: Literal["mcp"] = "mcp"
-    command: str | tuple[str, ...] = ()
+    command: CommandLine = ()
     """Command line of a server that talks over its standard input and output, a text or its words."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the command, beside ``PATH``, ``HOME`` and the like."""
@@ -61,15 +61,6 @@ class McpServer(EnvironmentSettings):
     """Maximum characters of a result; a longer one is cut, and says so."""
     failed_reward: float = 0.0
     """Reward of each call that gets an error, read by the reward ``environment``."""
-
-    @field_validator("command")
-    @classmethod
-    def _can_be_split(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        try:
-            shlex.split(given) if isinstance(given, str) else given
-        except ValueError as error:
-            raise ValueError(f"got {quoted(given)}: {error}; allowed: a command line") from None
-        return given
 
     @model_validator(mode="after")
     def _one_of_both(self) -> McpServer:
@@ -106,7 +97,7 @@ class McpServer(EnvironmentSettings):
         Raises:
             RecipeError: it cannot be reached, or does not have those of ``only``.
         """
-        words = tuple(shlex.split(self.command)) if isinstance(self.command, str) else self.command
+        words = words_of(self.command)
         listed = _listed(words, tuple(sorted(self.env.items())), self.url, self.processes, self.timeout_seconds)
         missing = [name for name in self.only if name not in listed]
         if missing:

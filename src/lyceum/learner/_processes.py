@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
+from lyceum.utils.child_processes import wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
 from lyceum.utils.threads import usable_cores
 
@@ -93,11 +94,7 @@ class _Other:
     def end(self) -> None:
         if self.process.stdin is not None:
             self.process.stdin.close()
-        try:
-            self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        wait_or_kill(self.process, GRACE)
         self.said.close()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import importlib.util
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from lyceum.core.component import CommandLine, words_of
 from lyceum.core.settings import Composition, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree, UnknownTokens, as_episode
 from lyceum.core.types import (
@@ -86,7 +86,7 @@ class Agent(RolloutSettings):
     kind: Literal["agent"] = "agent"
     function: str | None = None
     """``path/to/file.py:name`` or ``package.module:name``. In Python also the function itself."""
-    program: str | tuple[str, ...] = ()
+    program: CommandLine = ()
     """Command line, a text or its words, in the place of a function."""
     samples: int = Field(default=8, ge=1)
     """Episodes per task, unless the curriculum sets the number."""
@@ -110,15 +110,6 @@ class Agent(RolloutSettings):
     @classmethod
     def _function_itself(cls, given: Any) -> Any:
         return registered_agent(given) if callable(given) else given
-
-    @field_validator("program")
-    @classmethod
-    def _can_be_split(cls, given: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        try:
-            shlex.split(given) if isinstance(given, str) else given
-        except ValueError as error:
-            raise ValueError(f"got {quoted(given)}: {error}; allowed: a command line") from None
-        return given
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Agent:
@@ -248,7 +239,7 @@ class Agent(RolloutSettings):
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
-        words = shlex.split(self.program) if isinstance(self.program, str) else self.program
+        words = words_of(self.program)
         command = [word.replace("{prompt}", given["prompt"]) for word in words]
         told = {name: given[name] for name in ("id", "messages", "prompt", "answer", "columns")}
         printed = await run_program(command, to_json(told, other=str).encode(), environment)

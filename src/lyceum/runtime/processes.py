@@ -40,6 +40,7 @@ from lyceum.run.codec import encode
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
 from lyceum.utils import progress as display
+from lyceum.utils.child_processes import wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
 from lyceum.utils.lazy_imports import nn, torch
 from lyceum.utils.numbers import to_json
@@ -544,11 +545,7 @@ class Worker:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # both sides read an end
         self._socket.close()
-        try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, GRACE)
         self._said.close()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from lyceum.utils.control_groups import control_groups
 
 
 def resident() -> int:
@@ -27,13 +27,7 @@ def free_memory() -> int:
         free = found["MemAvailable"] + found.get("SwapFree", 0)
     else:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    folders = [_CGROUPS]
-    with suppress(OSError):  # not Linux
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                folder = _CGROUPS / line.removeprefix("0::").lstrip("/")
-                folders += [folder, *folder.parents]
-    for folder in folders:
+    for folder in control_groups():
         with suppress(OSError, ValueError):  # the root has no limit, and "max" is none
             limit = int((folder / "memory.max").read_text())
             used = int((folder / "memory.current").read_text())

@@ -9,8 +9,9 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
+from lyceum.utils.control_groups import CGROUPS as _CGROUPS
+from lyceum.utils.control_groups import control_groups
 from lyceum.utils.lazy_imports import torch
 
 VARIABLE = "OMP_NUM_THREADS"
@@ -23,8 +24,6 @@ SPINS = "2000"
 
 Measured with the demo on two cores, time of two threads by that of one: beside four busy processes 1.05 with it, 1.2
 without spinning, over 3.7 with the library's own; alone 0.95, 1.15 and 0.87."""
-
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
@@ -40,14 +39,8 @@ def _quota() -> float | None:
     Source: the kernel's documentation of control groups, cpu.max (version 2) and cpu.cfs_quota_us (version 1): the
     microseconds allowed in each period.
     """
-    folders = [_CGROUPS]
-    with suppress(OSError):  # not Linux
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                folder = _CGROUPS / line.removeprefix("0::").lstrip("/")
-                folders += [folder, *folder.parents]
     quotas: list[float] = []
-    for folder in folders:
+    for folder in control_groups(_CGROUPS):
         # The root has none, and a container sees its own alone.
         with suppress(OSError, ValueError):
             allowed, period = (folder / "cpu.max").read_text().split()
