@@ -4,7 +4,6 @@ Most of it needs vLLM: ``make test-engines`` runs it in an environment of its ow
 """
 
 import asyncio
-import copy
 import importlib.util
 import json
 import math
@@ -13,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny_models import plain_model, policy_like
+from vllm_requests import close, extend, jolted, tokens
 
 from lyceum.core.settings import Composition
 from lyceum.core.types import Engine, Request, Sampling
@@ -51,33 +51,8 @@ def lenient(monkeypatch):
     monkeypatch.setattr("lyceum.engine.vllm.importlib.util.find_spec", lambda name: True)
 
 
-def extend(engine, *requests):
-    async def all_of_them():
-        return await asyncio.gather(*(engine.extend(request) for request in requests))
-
-    return asyncio.run(all_of_them())
-
-
 def one(engine, prefix=PROMPT, n=1, sampling=None, **more):
     return extend(engine, Request(prefix, range(n), sampling or Sampling(max_completion_tokens=20), **more))[0]
-
-
-def tokens(continuations):
-    return [c.tokens for c in continuations]
-
-
-def close(got, expected, atol=1e-4):
-    torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), rtol=1e-4, atol=atol)
-
-
-def jolted(policy, scale=0.05):
-    """The same model with other weights."""
-    other = copy.deepcopy(policy)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(1)
-        for parameter in other.module.parameters():
-            parameter.mul_(1 + scale * torch.randn_like(parameter))
-    return other
 
 
 # Without vLLM -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 one, where vLLM is installed (``make test-engines``)."""
 
 import asyncio
-import copy
 import importlib.util
 import json
 import os
@@ -13,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from ended_processes import has_ended
 from fake_vllm import REPLIES, FakeVllm
+from vllm_requests import close, extend, jolted, tokens
 
 from lyceum.cli import main
 from lyceum.core.settings import Composition
@@ -67,33 +66,8 @@ def config(*servers, **more):
     return VllmServerConfig(**{"urls": [each.url for each in servers], "timeout": 60, "patience": 30, **more})
 
 
-def extend(engine, *requests):
-    async def all_of_them():
-        return await asyncio.gather(*(engine.extend(request) for request in requests))
-
-    return asyncio.run(all_of_them())
-
-
 def one(engine, prefix=PROMPT, n=1, sampling=None, **more):
     return extend(engine, Request(prefix, range(n), sampling or Sampling(max_completion_tokens=12), **more))[0]
-
-
-def tokens(continuations):
-    return [c.tokens for c in continuations]
-
-
-def close(got, expected, atol=1e-4):
-    torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), rtol=1e-4, atol=atol)
-
-
-def jolted(policy, scale=0.05):
-    """The same model with other weights."""
-    other = copy.deepcopy(policy)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(1)
-        for parameter in other.module.parameters():
-            parameter.mul_(1 + scale * torch.randn_like(parameter))
-    return other
 
 
 # Settings ------------------------------------------------------------------------------------------------------------

@@ -2,23 +2,19 @@
 
 import asyncio
 import copy
-import json
 
 import pytest
 import torch
 from tiny_models import MORE_ATTENTION, plain_model
-from transformers import AutoModelForCausalLM
+from tiny_runs import metrics, mismatch, ran, weights
 
 from lyceum.core.types import Request, Sampling, Scored
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner.local import LocalConfig
-from lyceum.models.load import save_policy
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.trial import logits_alone, policy_of
-from lyceum.recipe.schema import parse
-from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted
 
@@ -173,45 +169,14 @@ SEARCH = GRPO | {
 }  # fmt: skip
 
 
-def ran(folder, name, stage, run, **how):
-    model = folder / "model"
-    if not model.exists():
-        save_policy(over_trees(name), model)
-    recipe = {
-        "model": {"path": str(model)},
-        "tasks": {"kind": "chain", "size": 4},
-        "reward": {"kind": "function", "function": f"{__file__}:digits"},
-        "trust_code": True,
-        "stages": [stage],
-        "evaluate": {"n": 0},
-        "checkpoint_every": 1,
-        "output": str(folder),
-        "name": run,
-    }
-    return train(parse(recipe), **how)
-
-
-def digits(completion, **_):
-    return sum(map(str.isdigit, completion)) / (1 + len(completion))
-
-
-def mismatch(run):
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert any(step["grad_norm"] > 0 for step in steps)
-    return max(step["importance/mismatch"] for step in steps if "importance/mismatch" in step)
-
-
-def weights(folder):
-    return AutoModelForCausalLM.from_pretrained(folder / "model").state_dict()
-
-
 @EACH
 def test_a_run_trains_what_it_sampled_resumes_to_the_bit_and_leaves_a_model(name, tmp_path):
-    whole = ran(tmp_path, name, GRPO, "whole")
+    whole = ran(tmp_path, lambda: over_trees(name), GRPO, "whole")
     assert mismatch(whole) < 3e-5
+    assert any(step["grad_norm"] > 0 for step in metrics(whole))
     with pytest.raises(Interrupted):
-        ran(tmp_path, name, GRPO, "stopped", interrupted=iter([False, True]).__next__)
-    resumed = ran(tmp_path, name, GRPO, "stopped", resume=True)
+        ran(tmp_path, lambda: over_trees(name), GRPO, "stopped", interrupted=iter([False, True]).__next__)
+    resumed = ran(tmp_path, lambda: over_trees(name), GRPO, "stopped", resume=True)
     before, after, again = weights(tmp_path), weights(whole), weights(resumed)
     assert all(torch.equal(value, again[key]) for key, value in after.items())
     assert any(not torch.equal(value, before[key]) for key, value in after.items())
@@ -219,4 +184,6 @@ def test_a_run_trains_what_it_sampled_resumes_to_the_bit_and_leaves_a_model(name
 
 @EACH
 def test_a_search_continues_what_it_kept(name, tmp_path):
-    assert mismatch(ran(tmp_path, name, SEARCH, "run")) < 3e-5
+    run = ran(tmp_path, lambda: over_trees(name), SEARCH, "run")
+    assert mismatch(run) < 3e-5
+    assert any(step["grad_norm"] > 0 for step in metrics(run))

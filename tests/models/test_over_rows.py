@@ -2,25 +2,22 @@
 
 import asyncio
 import copy
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 from random_trees import letters, random_trees
 from tiny_models import UNFIT
+from tiny_runs import metrics, mismatch, ran, weights
 from transformers import AutoModelForCausalLM
 
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Request, Sampling
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner._forward import micro_batches, row_outputs
-from lyceum.models.load import save_policy
 from lyceum.models.policy import Policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.trial import logits_alone, policy_of
-from lyceum.recipe.schema import parse
-from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted
 
@@ -150,51 +147,16 @@ SEARCH = GRPO | {
 }  # fmt: skip
 
 
-def ran(folder, what, stage, name, *, settings=None, **how):
-    model = folder / "model"
-    if not model.exists():
-        save_policy(over_rows(what), model)
-    recipe = {
-        "model": {"path": str(model)} | (settings or {}),
-        "tasks": {"kind": "chain", "size": 4},
-        "reward": {"kind": "function", "function": f"{__file__}:digits"},
-        "trust_code": True,
-        "stages": [stage],
-        "evaluate": {"n": 0},
-        "checkpoint_every": 1,
-        "output": str(folder),
-        "name": name,
-    }
-    return train(parse(recipe), **how)
-
-
-def digits(completion, **_):
-    return sum(map(str.isdigit, completion)) / (1 + len(completion))
-
-
-def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def mismatch(run):
-    """The largest of the run's steps; one in which no row has an advantage has none."""
-    return max(step["importance/mismatch"] for step in metrics(run) if "importance/mismatch" in step)
-
-
-def weights(run):
-    return AutoModelForCausalLM.from_pretrained(run / "model").state_dict()
-
-
 @RUNS
 def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
     layout = "tree" if over_rows(what).trains_over_trees else "rows"  # by itself it is the cheaper one
     stage = GRPO | {"learner": GRPO["learner"] | {"layout": layout}}
-    whole = ran(tmp_path, what, stage, "whole")
+    whole = ran(tmp_path, lambda: over_rows(what), stage, "whole")
     assert mismatch(whole) < 3e-5
     assert any(step["grad_norm"] > 0 for step in metrics(whole))
     with pytest.raises(Interrupted):
-        ran(tmp_path, what, stage, "stopped", interrupted=iter([False, True]).__next__)
-    resumed = ran(tmp_path, what, stage, "stopped", resume=True)
+        ran(tmp_path, lambda: over_rows(what), stage, "stopped", interrupted=iter([False, True]).__next__)
+    resumed = ran(tmp_path, lambda: over_rows(what), stage, "stopped", resume=True)
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     after = weights(whole)
     assert all(torch.equal(value, weights(resumed)[name]) for name, value in after.items())
@@ -202,7 +164,7 @@ def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
 
 
 def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
-    run = ran(tmp_path, "linear attention", GRPO, "run", settings={"lora": {"rank": 4}})
+    run = ran(tmp_path, lambda: over_rows("linear attention"), GRPO, "run", settings={"lora": {"rank": 4}})
     assert mismatch(run) < 3e-5
     assert (run / "model" / "adapter" / "adapter_config.json").is_file()
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
@@ -211,7 +173,7 @@ def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
 
 @pytest.mark.parametrize("stage", [TURNS, SEARCH], ids=["turns", "search"])
 def test_turns_and_searches_compute_their_prefixes_again(stage, tmp_path):
-    run = ran(tmp_path, "linear attention", stage, "run")
+    run = ran(tmp_path, lambda: over_rows("linear attention"), stage, "run")
     assert mismatch(run) < 3e-5
 
 
