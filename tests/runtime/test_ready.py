@@ -95,6 +95,9 @@ def test_each_group_is_trained_once_within_the_bound_and_its_metrics_say_so(keys
     assert all(0 <= record["idle/learner"] <= 1 for record in metrics)
     assert any("idle/workers" in record for record in metrics)
     assert metrics[-1]["length/trained_to_drawn"] == pytest.approx(1)
+    for record, file in zip(metrics, sorted((run / "trees").glob("*.parquet")), strict=True):
+        of_groups = [{v for node in group.tree.nodes() for v in node.version} for group in read_trees(file).groups]
+        assert record["ahead/interrupted"] == sum(len(versions) > 1 for versions in of_groups) / len(of_groups)
     assert not (run / "ahead").exists(), "what was kept for a killed run goes with the stage"
 
 

@@ -79,7 +79,7 @@ class ReadyGroups:
         self.lengths: dict[str, list[float]] = {"trained": [0, 0.0], "drawn": [0, 0.0]}
         """Groups so far, and the sum of their completions' mean lengths (tokens)."""
         self._taken_at: float | None = None
-        self._idle = 0.0
+        self._idle = self._interrupted = 0.0
 
     @property
     def untrained(self) -> int:
@@ -97,6 +97,7 @@ class ReadyGroups:
         self.ready = [each for each in self.ready if each not in chosen]
         self.trained += [each.number for each in chosen]
         trees = [each.tree for each in chosen if each.tree is not None]
+        self._interrupted = mean([len({*versions(tree)}) > 1 for tree in trees]) if trees else 0.0
         self._measure("trained", trees)
         dropped, self.dropped, self.finished = self.dropped, [], 0
         return [group_of(tree, self.stage, self.sampler) for tree in (*trees, *dropped)]
@@ -192,6 +193,7 @@ class ReadyGroups:
 
     def metrics(self) -> dict[str, float]:
         metrics = {"idle/learner": self._idle, "ahead/running": len(self.running), "ahead/ready": len(self.ready)}
+        metrics["ahead/interrupted"] = self._interrupted
         if (workers := cast(RunsFreely, self.sampler.runtime).idle()) is not None:
             metrics["idle/workers"] = workers
         (trained, of_trained), (drawn, of_drawn) = self.lengths["trained"], self.lengths["drawn"]
