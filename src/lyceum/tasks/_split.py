@@ -6,9 +6,11 @@ import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, UInt
+from pydantic import field_validator
 
 from lyceum.core.types import Split, Task
 from lyceum.utils.errors import RecipeError
@@ -64,6 +66,16 @@ def check_levels(levels: Sequence[int], lowest: int, highest: int, what: str) ->
     """Raise ValueError unless the levels are distinct numbers within the bounds, at least one."""
     if not levels or len(set(levels)) < len(levels) or not all(lowest <= level <= highest for level in levels):
         raise ValueError(f"got {list(levels)}; allowed: different {what} from {lowest} to {highest}, at least one")
+
+
+def levels_within(lowest: int, highest: int, what: str) -> Any:
+    """A validator of the setting ``levels``: :func:`check_levels`."""
+
+    def usable(levels: tuple[int, ...]) -> tuple[int, ...]:
+        check_levels(levels, lowest, highest, what)
+        return levels
+
+    return field_validator("levels")(usable)
 
 
 def check_index(name: str, index: int, size: int) -> None:

@@ -16,15 +16,15 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
 from lyceum.reward.criteria import Criterion
-from lyceum.tasks._split import check_index, check_levels, rounded
-from lyceum.tasks.base import HintsLeak, Source
+from lyceum.tasks._split import check_index, levels_within, rounded
+from lyceum.tasks.base import GeneratedSource, HintsLeak
 
 MODULUS = 100
 LARGEST_OPERAND = 9
@@ -47,26 +47,14 @@ class Chain(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 64, "numbers of operations")
-        return levels
+    _levels_are_usable = levels_within(1, 64, "numbers of operations")
 
     def build(self, split: Literal["train", "heldout"], seed: int) -> ChainSource:
         return ChainSource(self, split, seed)
 
 
-class ChainSource(Source):
+class ChainSource(GeneratedSource[Chain]):
     """``source[i]`` depends on (seed, split, i) alone. A chain always belongs to the same split, whatever the seed."""
-
-    def __init__(self, settings: Chain, split: Literal["train", "heldout"], seed: int) -> None:
-        self.settings = settings
-        self.split = split
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return self.settings.size
 
     def __getitem__(self, index: int) -> Task:
         check_index("chain", index, len(self))

@@ -11,12 +11,12 @@ import random
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
-from lyceum.tasks._split import check_index, check_levels
-from lyceum.tasks.base import HintsLeak, Source
+from lyceum.tasks._split import levels_within
+from lyceum.tasks.base import GeneratedSource, HintsLeak
 from lyceum.tasks.chain import chain_text, draw, results_of
 from lyceum.tasks.cliff import grade_leaves
 
@@ -33,29 +33,17 @@ class ChainChoice(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 0, 64, "numbers of operations")
-        return levels
+    _levels_are_usable = levels_within(0, 64, "numbers of operations")
 
     def build(self, split: Split, seed: int) -> ChainChoiceSource:
         return ChainChoiceSource(self, split, seed)
 
 
-class ChainChoiceSource(Source):
+class ChainChoiceSource(GeneratedSource[ChainChoice]):
     """``source[i]`` depends on (seed, split, i) alone; its chains have the same splits as kind ``chain``."""
 
-    def __init__(self, settings: ChainChoice, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("chain-choice", index, len(self))
-        id = f"chain-choice/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         level = self.settings.levels[index % len(self.settings.levels)]
         start, operations = draw(rng, level, heldout=self.split == "heldout")

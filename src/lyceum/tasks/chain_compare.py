@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each
-from lyceum.tasks._split import check_index, check_levels
+from lyceum.tasks._split import check_index, levels_within
 from lyceum.tasks.base import Source
 from lyceum.tasks.chain import LONGEST_NUMBER, MODULUS, Chain, ChainSource, standing_steps
 
@@ -33,11 +33,7 @@ class ChainCompare(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 64, "numbers of operations")
-        return levels
+    _levels_are_usable = levels_within(1, 64, "numbers of operations")
 
     def build(self, split: Split, seed: int) -> ChainCompareSource:
         return ChainCompareSource(self, split, seed)

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Hint, Task
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import (
     MODULUS,
     chain_text,
@@ -84,21 +84,11 @@ class ChainDemonstrations(TasksSettings):
         return ChainDemonstrationSource(self, split, seed)
 
 
-class ChainDemonstrationSource(Source):
+class ChainDemonstrationSource(GeneratedSource[ChainDemonstrations]):
     """``source[i]`` depends on (seed, split, i) alone; its chains have the same splits as kind ``chain``."""
 
-    def __init__(self, settings: ChainDemonstrations, split: Literal["train", "heldout"], seed: int) -> None:
-        self.settings = settings
-        self.split = split
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < len(self):
-            raise IndexError(f"chain-demonstrations: task {index}; there are 0 to {len(self) - 1}")
-        of, id = self.settings, f"chain-demonstrations/{self.split}/{self.seed}/{index}"
+        of, id = self.settings, self.key(index)
         rng = random.Random(id)
         level = rng.choices(range(1, len(of.level_share) + 1), of.level_share)[0]
         start, operations = draw(rng, level, heldout=self.split == "heldout")

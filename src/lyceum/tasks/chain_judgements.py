@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
@@ -20,8 +20,8 @@ from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL, labels_of, ranks_as, read_points
 from lyceum.reward.scorer.judging import SEGMENTS, STEPS, Question
-from lyceum.tasks._split import check_index, check_levels
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import levels_within
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP, write
 
@@ -68,28 +68,17 @@ class ChainJudgements(TasksSettings):
     size: int = Field(102_400, ge=1)
     """Prompts in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 64, "numbers of operations")
-        return levels
+    _levels_are_usable = levels_within(1, 64, "numbers of operations")
 
     def build(self, split: Split, seed: int) -> ChainJudgementSource:
         return ChainJudgementSource(self, split, seed)
 
 
-class ChainJudgementSource(Source):
+class ChainJudgementSource(GeneratedSource[ChainJudgements]):
     """``source[i]`` depends on (seed, split, i) alone; its chains are of the split."""
 
-    def __init__(self, settings: ChainJudgements, split: Split, seed: int) -> None:
-        self.settings, self.split, self.seed = settings, split, seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("chain-judgements", index, len(self))
-        id = f"chain-judgements/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         forms, levels = self.settings.forms, self.settings.levels
         form, level = forms[index % len(forms)], levels[index // len(forms) % len(levels)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lyceum.core.types import Grader, Task
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import LARGEST_OPERAND, Chain, chain_text, draw, grade_leaves, is_heldout, to_propose
 
 
@@ -27,19 +27,11 @@ class ChainProposals(Chain):
         return ChainProposalSource(self, split, seed)
 
 
-class ChainProposalSource(Source):
+class ChainProposalSource(GeneratedSource[ChainProposals]):
     """``source[i]`` depends on (seed, split, i) alone; its chains are of the split."""
 
-    def __init__(self, settings: ChainProposals, split: Literal["train", "heldout"], seed: int) -> None:
-        self.settings, self.split, self.seed = settings, split, seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < len(self):
-            raise IndexError(f"chain-proposals: task {index}; there are 0 to {len(self) - 1}")
-        id = f"chain-proposals/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         heldout, levels = self.split == "heldout", self.settings.levels
         start, operations = draw(rng, rng.choice(levels), heldout=heldout)

@@ -19,8 +19,8 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task
-from lyceum.tasks._split import check_index, kept_for_evaluation
-from lyceum.tasks.base import HintsLeak, Source
+from lyceum.tasks._split import kept_for_evaluation
+from lyceum.tasks.base import GeneratedSource, HintsLeak
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 
 LEVEL = "cliff"
@@ -39,19 +39,11 @@ class Cliff(TasksSettings):
         return CliffSource(self, split, seed)
 
 
-class CliffSource(Source):
+class CliffSource(GeneratedSource[Cliff]):
     """``source[i]`` depends on (seed, split, i) alone."""
 
-    def __init__(self, settings: Cliff, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("cliff", index, len(self))
-        id = f"cliff/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         return make_task(id, *draw(random.Random(id), self.settings.stars, self.split))
 
     def grader(self) -> Grader:
@@ -82,19 +74,11 @@ class CliffDemonstrations(TasksSettings):
         return CliffDemonstrationSource(self, split, seed)
 
 
-class CliffDemonstrationSource(Source):
+class CliffDemonstrationSource(GeneratedSource[CliffDemonstrations]):
     """``source[i]`` depends on (seed, split, i) alone; its chains have the same splits as kind ``cliff``."""
 
-    def __init__(self, settings: CliffDemonstrations, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("cliff-demonstrations", index, len(self))
-        of, id = self.settings, f"cliff-demonstrations/{self.split}/{self.seed}/{index}"
+        of, id = self.settings, self.key(index)
         rng = random.Random(id)
         stars = rng.randint(1, of.most_stars)
         start, operands = draw(rng, stars, self.split)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
@@ -22,8 +22,8 @@ from lyceum.reward.base import each, verdict
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
 from lyceum.tasks._arithmetic import equations, evaluate
-from lyceum.tasks._split import check_index, check_levels, draw, rounded
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within, rounded
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.prompt import fields_of, fill
 
 
@@ -49,11 +49,7 @@ class Countdown(TasksSettings):
     )
     """The user's message; {numbers} and {target} are filled in."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 2, 8, "counts of numbers")
-        return levels
+    _levels_are_usable = levels_within(2, 8, "counts of numbers")
 
     @model_validator(mode="after")
     def _settings_fit(self) -> Countdown:
@@ -69,21 +65,12 @@ class Countdown(TasksSettings):
         return CountdownSource(self, split, seed)
 
 
-class CountdownSource(Source):
+class CountdownSource(GeneratedSource[Countdown]):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    def __init__(self, settings: Countdown, split: Split, seed: int) -> None:
-        self.settings = settings
-        self.split: Split = split
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("countdown", index, len(self))
         levels = self.settings.levels
-        key = f"countdown/{self.split}/{self.seed}/{index}"
+        key = self.key(index)
         return self._draw(key, levels[index % len(levels)], self.settings.max_number)
 
     @property

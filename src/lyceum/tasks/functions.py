@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.reward.code import Code
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 INPUTS = (0, 1, 7, -4)
 """What the tests call a function with. A function of one factor and one summand is known by two of them."""
@@ -45,30 +45,18 @@ class Functions(TasksSettings):
     size: int = Field(default=100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 8, "numbers of operations")
-        return levels
+    _levels_are_usable = levels_within(1, 8, "numbers of operations")
 
     def build(self, split: Split, seed: int) -> FunctionSource:
         return FunctionSource(self, split, seed)
 
 
-class FunctionSource(Source):
+class FunctionSource(GeneratedSource[Functions]):
     """``source[i]`` depends on (seed, split, i) alone."""
 
-    def __init__(self, settings: Functions, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index(self.settings.kind, index, len(self))
         levels = self.settings.levels
-        id = f"{self.settings.kind}/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         level = levels[index % len(levels)]
         return draw(
             id, self.split, lambda rng: make_task(id, operations(rng, level), self.settings.form), problem=words_of

@@ -11,14 +11,14 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index, check_levels
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import levels_within
+from lyceum.tasks.base import GeneratedSource
 
 LARGEST = 9
 SMALLER, LARGER, REACHED = "<", ">", "="
@@ -33,31 +33,19 @@ class Guess(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 2, LARGEST + 1, "numbers of digits in a range")
-        return levels
+    _levels_are_usable = levels_within(2, LARGEST + 1, "numbers of digits in a range")
 
     def build(self, split: Split, seed: int) -> GuessSource:
         return GuessSource(self, split, seed)
 
 
-class GuessSource(Source):
+class GuessSource(GeneratedSource[Guess]):
     """``source[i]`` depends on (seed, split, i) alone. Ranges are few, and the same in both splits: what is held out is
     whom the policy talks to, of which its prompt says nothing."""
 
-    def __init__(self, settings: Guess, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("guess", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        key = f"guess/{self.split}/{self.seed}/{index}"
+        key = self.key(index)
         rng = random.Random(key)
         low, high = range_of(rng, level)
         number = rng.randint(low, high)
@@ -132,8 +120,7 @@ class GuessDemonstrationSource(GuessSource):
         self.careful, self.guesses, self.forms = settings.careful, settings.guesses, 3 + settings.critiques
 
     def __getitem__(self, index: int) -> Task:
-        check_index("guess-demonstrations", index, len(self))
-        id = f"guess-demonstrations/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         low, high = range_of(rng, self.settings.levels[index // self.forms % len(self.settings.levels)])
         number, guess = (rng.randint(low, high) for _ in range(2))

@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
@@ -21,8 +21,8 @@ from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 Rule = tuple[tuple[str, ...], str]
 """Premises in alphabetical order, and the conclusion."""
@@ -48,31 +48,18 @@ class Logic(TasksSettings):
     answer: Extract = Extract.model_validate({"tags": "answer"})
     """Where to find the letters in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, len(string.ascii_uppercase) - FACTS - NEVER, "counts of rules")
-        return levels
+    _levels_are_usable = levels_within(1, len(string.ascii_uppercase) - FACTS - NEVER, "counts of rules")
 
     def build(self, split: Split, seed: int) -> LogicSource:
         return LogicSource(self, split, seed)
 
 
-class LogicSource(Source):
+class LogicSource(GeneratedSource[Logic]):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    def __init__(self, settings: Logic, split: Split, seed: int) -> None:
-        self.settings = settings
-        self.split: Split = split
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("logic", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        key = f"logic/{self.split}/{self.seed}/{index}"
+        key = self.key(index)
 
         def make(rng: random.Random) -> Task:
             return make_task(key, *make_problem(rng, level, self.settings.distractors))

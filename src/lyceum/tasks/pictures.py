@@ -19,8 +19,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.models.see import data_uri
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import check_index, draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum"]
 Shown = Literal["own", "blank", "swapped"]
@@ -70,11 +70,7 @@ class Pictures(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, LEVELS, "levels")
-        return levels
+    _levels_are_usable = levels_within(1, LEVELS, "levels")
 
     @field_validator("asks")
     @classmethod
@@ -87,15 +83,8 @@ class Pictures(TasksSettings):
         return PicturesSource(self, split, seed)
 
 
-class PicturesSource(Source):
+class PicturesSource(GeneratedSource[Pictures]):
     """``source[i]`` depends on (seed, split, i) alone. A picture with its question is always in the same split."""
-
-    def __init__(self, settings: Pictures, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
 
     def __getitem__(self, index: int) -> Task:
         check_index("pictures", index, len(self))

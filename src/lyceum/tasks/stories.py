@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution, ladder_of
@@ -24,7 +24,7 @@ from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
-from lyceum.tasks._split import check_index, check_levels, draw
+from lyceum.tasks._split import draw, levels_within
 from lyceum.tasks._story_facts import Fact, draw_facts, needed
 from lyceum.tasks._story_text import (
     BEFORE_ANSWER,
@@ -35,7 +35,7 @@ from lyceum.tasks._story_text import (
     problem_text,
     solution_steps,
 )
-from lyceum.tasks.base import HintsLeak, Source
+from lyceum.tasks.base import GeneratedSource, HintsLeak
 
 HIGHEST_LEVEL = 8
 
@@ -63,31 +63,19 @@ class Stories(TasksSettings):
     answer: Extract = Extract.model_validate({"after": BEFORE_ANSWER})
     """Where to find the answer in a completion: whole, boxed, {after: MARK} or {tags: NAME}."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 0, HIGHEST_LEVEL, "numbers of calculations")
-        return levels
+    _levels_are_usable = levels_within(0, HIGHEST_LEVEL, "numbers of calculations")
 
     def build(self, split: Split, seed: int) -> StoriesSource:
         return StoriesSource(self, split, seed)
 
 
-class StoriesSource(Source):
+class StoriesSource(GeneratedSource[Stories]):
     """``source[i]`` depends on (seed, split, i) alone. What is asked, with the facts that it needs, is always in the
     same split, whatever the wording, the names of what is counted, and the facts that are not needed."""
 
-    def __init__(self, settings: Stories, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("stories", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        id = f"stories/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         task = drawn_task(id, self.split, level, self.settings)
         rng = random.Random(f"{id}/hint")
         if rng.random() >= self.settings.hint_share:

@@ -12,14 +12,14 @@ import re
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 PROMPT = "Which is more, {first} or {second}? Work out both sums, then write # and first or second."
 SIDES = ("first", "second")
@@ -39,30 +39,18 @@ class SumCompare(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, min(LARGEST), max(LARGEST), "levels")
-        return levels
+    _levels_are_usable = levels_within(min(LARGEST), max(LARGEST), "levels")
 
     def build(self, split: Split, seed: int) -> SumCompareSource:
         return SumCompareSource(self, split, seed)
 
 
-class SumCompareSource(Source):
+class SumCompareSource(GeneratedSource[SumCompare]):
     """``source[i]`` depends on (seed, split, i) alone. A pair of sums is always in the same split."""
 
-    def __init__(self, settings: SumCompare, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("sum-compare", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        id = f"sum-compare/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         # The same two sums in the other order are the same problem.
         task = draw(id, self.split, lambda rng: make_task(rng, level), problem=lambda task: str(sorted(sums_of(task))))
         return replace(task, id=id)

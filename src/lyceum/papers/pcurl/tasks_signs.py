@@ -20,8 +20,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import check_levels, draw
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, results_of
 
 BELOW = 10
@@ -55,20 +55,12 @@ class Signs(TasksSettings):
         return SignsSource(self, split, seed)
 
 
-class SignsSource(Source):
+class SignsSource(GeneratedSource[Signs]):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    def __init__(self, settings: Signs, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("signs", index, len(self))
         level = self.settings.levels[index % len(self.settings.levels)]
-        key = f"signs/{self.split}/{self.seed}/{index}"
+        key = self.key(index)
         return draw(
             key,
             self.split,

@@ -11,13 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.reasoning_sql.reward_sql import Sql
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 TABLES = {"pet": ("age", "kg", "day"), "cup": ("ml", "cm", "eur"), "bus": ("km", "run", "seat")}
 AGGREGATES = ("max", "min", "sum", "count")
@@ -56,34 +56,22 @@ class Queries(TasksSettings):
     size: int = Field(default=100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 2, "levels")
-        return levels
+    _levels_are_usable = levels_within(1, 2, "levels")
 
     def build(self, split: Split, seed: int) -> QuerySource:
         return QuerySource(self, split, seed)
 
 
-class QuerySource(Source):
+class QuerySource(GeneratedSource[Queries]):
     """``source[i]`` depends on (seed, split, i) alone."""
-
-    def __init__(self, settings: Queries, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
 
     def __getitem__(self, index: int) -> Task:
         return self.drawn(index)[0]
 
     def drawn(self, index: int) -> tuple[Task, Query]:
         """A task and its query."""
-        check_index("queries", index, len(self))
         levels = self.settings.levels
-        id = f"queries/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         made: list[Query] = []
 
         def make(rng: random.Random) -> Task | None:

@@ -18,8 +18,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Task
 from lyceum.papers.spiral._game import Game
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.prompt import fields_of, fill
 
 PASS, BET = "p", "b"
@@ -55,18 +54,11 @@ class KuhnPoker(TasksSettings):
         return KuhnPokerSource(self, split, seed)
 
 
-class KuhnPokerSource(Source):
+class KuhnPokerSource(GeneratedSource[KuhnPoker]):
     """``source[i]`` depends on (seed, split, i) alone. There are six deals: both splits have them all."""
 
-    def __init__(self, settings: KuhnPoker, split: Literal["train", "heldout"], seed: int) -> None:
-        self.settings, self.split, self.seed = settings, split, seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("kuhn-poker", index, len(self))
-        id = f"kuhn-poker/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         first, second = rng.sample(range(3), 2)
         any_position = self.settings.positions == "any"

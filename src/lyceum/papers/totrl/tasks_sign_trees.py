@@ -25,8 +25,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 Mode = Literal["chain", "plain", "thinking"]
 BRANCH, DEAD = "|", "x"
@@ -51,11 +51,7 @@ class SignTrees(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 1, 8, "numbers of missing signs")
-        return levels
+    _levels_are_usable = levels_within(1, 8, "numbers of missing signs")
 
     @field_validator("trees")
     @classmethod
@@ -68,21 +64,13 @@ class SignTrees(TasksSettings):
         return SignTreesSource(self, split, seed)
 
 
-class SignTreesSource(Source):
+class SignTreesSource(GeneratedSource[SignTrees]):
     """``source[i]`` depends on (seed, split, i) alone. A problem always belongs to one split, whatever the seed."""
 
-    def __init__(self, settings: SignTrees, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        check_index("sign-trees", index, len(self))
         modes, levels = list(self.settings.trees), self.settings.levels
         mode, level = modes[index % len(modes)], levels[index // len(modes) % len(levels)]
-        key = f"sign-trees/{self.split}/{self.seed}/{index}"
+        key = self.key(index)
         return draw(
             key,
             self.split,

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.types import Grader, Task
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import MODULUS, Chain, chain_text, draw, grade_leaves, make_task
 
 USEFUL, NOISY = "?", "!"
@@ -30,19 +30,11 @@ class ChainDocuments(Chain):
         return ChainDocumentSource(self, split, seed)
 
 
-class ChainDocumentSource(Source):
+class ChainDocumentSource(GeneratedSource[ChainDocuments]):
     """``source[i]`` depends on (seed, split, i) alone; its operations are of the split."""
 
-    def __init__(self, settings: ChainDocuments, split: Literal["train", "heldout"], seed: int) -> None:
-        self.settings, self.split, self.seed = settings, split, seed
-
-    def __len__(self) -> int:
-        return self.settings.size
-
     def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < len(self):
-            raise IndexError(f"chain-documents: task {index}; there are 0 to {len(self) - 1}")
-        id = f"chain-documents/{self.split}/{self.seed}/{index}"
+        id = self.key(index)
         rng = random.Random(id)
         start, operations = draw(rng, 1, heldout=self.split == "heldout")
         right = (start + operations[0]) % MODULUS
