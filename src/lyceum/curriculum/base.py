@@ -20,8 +20,7 @@ from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, EndingCurriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import mean
+from lyceum.utils.numbers import level_order, mean
 
 LOOKED_AT = 1000
 """Number of a generator's tasks read to find its categories; of a dataset all are."""

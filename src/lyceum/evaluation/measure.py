@@ -42,8 +42,7 @@ from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.html import in_words, mean_reward, share, shares, table
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import to_json
+from lyceum.utils.numbers import level_order, to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.progress import Progress
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lyceum.core.component import MOST_SAMPLES
 from lyceum.evaluation.intervals import mean_interval, share_interval
-from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import level_order
 
 
 @dataclass(frozen=True)

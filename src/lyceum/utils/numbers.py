@@ -172,3 +172,11 @@ def evenly(total: int, parts: int) -> list[int]:
 def counted(number: int, one: str) -> str:
     """``1 step``, ``2 steps``."""
     return f"{number} {one}{'' if number == 1 else 's'}"
+
+
+def level_order(level: str) -> tuple[float, str]:
+    """Sort key of difficulty levels: those that are numbers by value ("2" before "10"), then words."""
+    try:
+        return float(level), level
+    except ValueError:
+        return math.inf, level

@@ -19,7 +19,7 @@ from lyceum.analysis.boundary.samples import ModelSamples, TaskSamples
 from lyceum.evaluation.intervals import Interval, difference_over_tasks, share_interval, wilson
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.html import share, table
-from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import level_order
 
 SAME = 1e-9
 """Difference of two mean curves up to which they are equal: rounding."""

@@ -14,8 +14,7 @@ from lyceum.run.reader import RunFolder, read_run_folder
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.html import share, table
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import to_json
+from lyceum.utils.numbers import level_order, to_json
 
 PAIRED_SEEDS = "paired seeds"
 SEPARATE_SEEDS = "seeds, not paired"

@@ -10,7 +10,7 @@ from rich.table import Table
 from lyceum.analysis.comparison.result import Comparison, RecipeResult
 from lyceum.evaluation.intervals import Interval
 from lyceum.training.view.plots import accuracy_figure, count, label_ends, line_style
-from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import level_order
 
 MOST_COLUMNS = 4
 """Maximum recipes side by side with their intervals, to fit 80 columns."""

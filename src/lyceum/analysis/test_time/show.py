@@ -9,8 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from lyceum.training.view.plots import accuracy_figure, count, label_ends, line_style
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import share
+from lyceum.utils.numbers import level_order, share
 
 ORACLE = "#999999"
 

@@ -12,8 +12,7 @@ from lyceum.evaluation.intervals import Interval, share_interval
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import plain, to_json
+from lyceum.utils.numbers import level_order, plain, to_json
 
 REQUEST = "request.json"
 FIGURES = ("search.json", "search.png")

@@ -13,7 +13,7 @@ from lyceum.core.types import Task, TaskSource
 from lyceum.curriculum._rounds import Tested, TestedRounds
 from lyceum.curriculum.base import categories_of, category_of, epoch_order
 from lyceum.models.policy import Policy
-from lyceum.utils.levels import level_order
+from lyceum.utils.numbers import level_order
 
 
 class Resorted(CurriculumSettings):

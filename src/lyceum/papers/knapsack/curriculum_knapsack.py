@@ -19,8 +19,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
 from lyceum.curriculum.base import Around, categories_of, category_of, samples_as_in
 from lyceum.models.policy import Policy
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import evenly
+from lyceum.utils.numbers import evenly, level_order
 
 
 class Knapsack(CurriculumSettings):

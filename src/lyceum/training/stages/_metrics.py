@@ -10,8 +10,7 @@ from lyceum.core.group import Group
 from lyceum.core.tree import LOGGED_METRICS, Node, Tree, solved
 from lyceum.core.types import Credited, Grade, Origin, verdict_reader
 from lyceum.utils.lazy_imports import torch
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import mean
+from lyceum.utils.numbers import level_order, mean
 
 
 def rollout_metrics(trees: Sequence[Tree], forest: Forest, *, dropped: int = 0) -> dict[str, Any]:

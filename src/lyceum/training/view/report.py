@@ -22,8 +22,7 @@ from lyceum.evaluation.intervals import Interval, difference_of_intervals
 from lyceum.run.reader import RunFolder, read_examples, read_run_folder
 from lyceum.training.view.rollouts import number, sample_rollouts
 from lyceum.utils.atomic_files import atomic_write
-from lyceum.utils.levels import level_order
-from lyceum.utils.numbers import mean, plain
+from lyceum.utils.numbers import level_order, mean, plain
 from lyceum.utils.terminal import printable
 
 MAX_POINTS = 400
