@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 import types
 import typing
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -56,9 +60,29 @@ def _section(docstring: str, name: str) -> str:
     return "" if found is None else " ".join(found[1].split()).replace("``", "")
 
 
-def meaning(field: FieldInfo) -> str:
-    """The docstring of a setting, without markup."""
-    return " ".join((field.description or "").split()).replace("``", "")
+def meaning(model: type[BaseModel], name: str) -> str:
+    """The text below a setting, without markup."""
+    owner = next(each for each in model.__mro__ if name in inspect.get_annotations(each))
+    text = _texts(owner.__module__).get(owner.__name__, {}).get(name, "")
+    return " ".join(text.split()).replace("``", "")
+
+
+@cache
+def _texts(module: str) -> dict[str, dict[str, str]]:
+    """Class of a module -> field -> the text below it. Read here, for who asks: pydantic would read the file of each
+    class that is imported."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # made without a file
+        return {}
+    return {each.name: dict(_below(each)) for each in tree.body if isinstance(each, ast.ClassDef)}
+
+
+def _below(owner: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for pair in pairwise(owner.body):
+        match pair:
+            case (ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text)))):
+                yield field, text
 
 
 def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
@@ -77,7 +101,7 @@ def settings(model: type[BaseModel], above: str = "") -> list[dict[str, Any]]:
                 "bounds": bounds_of(field),
                 "required": field.is_required(),
                 "default": default,
-                "about": meaning(field),
+                "about": meaning(model, name),
             }
         )
         if nested is not None:

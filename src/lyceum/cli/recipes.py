@@ -184,7 +184,7 @@ def commented(value: Any, indent: str = "") -> list[str]:
         if name == "kind":
             continue
         inner = getattr(value, name)
-        about = meaning(field)
+        about = meaning(type(value), name)
         bounds = bounds_of(field)
         slot = slot_of(field)
         others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""

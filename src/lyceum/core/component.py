@@ -118,9 +118,7 @@ class Settings(BaseModel):
     texts with a NUL or characters that UTF-8 cannot encode. ``le`` on a field raises its limit.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     requires: ClassVar[tuple[Gift | Need, ...]] = ()
     """What it needs of the rest of a stage or a search, beside what its bases need (``core/needs.py``)."""
