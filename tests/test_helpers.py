@@ -5,6 +5,7 @@ No file of the library imports a paper, and no paper another.
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import lyceum
@@ -15,27 +16,33 @@ PACKAGE = Path(lyceum.__file__).parent
 
 def test_helpers_are_imported_in_their_own_folder_alone():
     found = []
-    for file in PACKAGE.rglob("*.py"):
-        folder = ("lyceum", *file.parent.relative_to(PACKAGE).parts)
-        for node in ast.walk(ast.parse(file.read_text())):
-            for name in imported(node):
-                parts = name.split(".")
-                helper = next((i for i, part in enumerate(parts) if part.startswith("_") and part != "__main__"), None)
-                if parts[0] == "lyceum" and helper is not None and folder[:helper] != tuple(parts[:helper]):
-                    found.append(f"{file.relative_to(PACKAGE)}: {name}")
+    for place, names in imports().items():
+        folder = ("lyceum", *place.parent.parts)
+        for name in names:
+            parts = name.split(".")
+            helper = next((i for i, part in enumerate(parts) if part.startswith("_") and part != "__main__"), None)
+            if parts[0] == "lyceum" and helper is not None and folder[:helper] != tuple(parts[:helper]):
+                found.append(f"{place}: {name}")
     by_papers = re.compile(rf"papers/.*: lyceum\.({'|'.join(map(re.escape, SLOTS.values()))})\._")
     assert [line for line in found if not by_papers.match(line)] == []
 
 
 def test_no_paper_is_imported_by_the_library_or_by_another_paper():
     found = []
-    for file in PACKAGE.rglob("*.py"):
-        place = file.relative_to(PACKAGE).parts
-        own = f"lyceum.papers.{place[1]}." if place[0] == "papers" and len(place) > 2 else "none"
-        names = [name for node in ast.walk(ast.parse(file.read_text())) for name in imported(node)]
+    for place, names in imports().items():
+        own = f"lyceum.papers.{place.parts[1]}." if place.parts[0] == "papers" and len(place.parts) > 2 else "none"
         of_others = [name for name in names if name.startswith("lyceum.papers.") and not f"{name}.".startswith(own)]
-        found += [f"{file.relative_to(PACKAGE)}: {name}" for name in of_others]
+        found += [f"{place}: {name}" for name in of_others]
     assert found == []
+
+
+@cache
+def imports() -> dict[Path, list[str]]:
+    """What each file of the package imports, by its place there."""
+    return {
+        file.relative_to(PACKAGE): [n for node in ast.walk(ast.parse(file.read_text())) for n in imported(node)]
+        for file in PACKAGE.rglob("*.py")
+    }
 
 
 def imported(node: ast.AST) -> list[str]:
