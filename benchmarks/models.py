@@ -310,15 +310,21 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def _hybrids() -> str:
-    """What training over trees saves where states branch, in a sentence."""
+    """What trees save where states branch, in sentences."""
     measured = json.loads((Path(__file__).parent / "results" / "hybrids.json").read_text())
     ratios = ", ".join(
         f"{row['cpu_seconds_ratio']:.2f} and {row['memory_ratio']:.2f} like {name}"
         for name, row in measured["models"].items()
     )
+    drawn = "; ".join(
+        ", ".join(f"{row[of]:.2f}" for of in ("sampling_cpu_ratio", "turn_cpu_ratio", "sampling_memory_ratio"))
+        + f" like {name}"
+        for name, row in measured["models"].items()
+    )
     return (
         f"Where states branch, training {measured['samples']} samples of a prompt of {measured['prompt']} tokens takes "
-        f"of the rows' CPU time and memory: {ratios} (small models, `benchmarks/hybrids.py`)."
+        f"of the rows' CPU time and memory: {ratios}. Drawing them, what continues them, and the memory of both: "
+        f"{drawn} (small models, `benchmarks/hybrids.py`)."
     )
 
 

@@ -1,8 +1,7 @@
-"""Models over rows: what is trained and sampled is what transformers computes for each row alone."""
+"""Models over rows, or with states: what is trained and sampled is what transformers computes for each row alone."""
 
 import asyncio
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from lyceum.core.types import Request, Sampling
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner._forward import micro_batches, row_outputs
 from lyceum.models.policy import Policy
+from lyceum.models.rows import ByRows
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.trial import logits_alone, policy_of
 from lyceum.utils.aio import run_async
@@ -24,11 +24,12 @@ from lyceum.utils.errors import Interrupted
 TOKENIZER = character_tokenizer(context=256)
 PLAIN = {what: make() for what, make in UNFIT.items()}
 EACH = pytest.mark.parametrize("what", UNFIT)
-# One state per kind of cache: runs are longer than single forwards.
-RUNS = pytest.mark.parametrize("what", ["linear attention", "a convolution", "states alone"])
+# One per kind of cache: runs are longer than single forwards.
+RUNS = pytest.mark.parametrize("what", ["linear attention", "attention of its own", "states alone"])
 
 
-def over_rows(what):
+def as_loaded(what):
+    """Over rows; with states, over trees."""
     model = copy.deepcopy(PLAIN[what])
     return policy_of(model, TOKENIZER, logits_alone(model))
 
@@ -40,7 +41,7 @@ def alone(what, path):
 
 @EACH
 def test_log_probabilities_and_gradients_of_a_forest_are_those_of_each_row_alone(what):
-    policy, forest = over_rows(what), build_forest(random_trees(13), decode=letters)
+    policy, forest = as_loaded(what), build_forest(random_trees(13), decode=letters)
     rows = forest.rows()
     wanted = rows.present.clone()
     wanted[:, 0] = False
@@ -68,7 +69,7 @@ def test_log_probabilities_and_gradients_of_a_forest_are_those_of_each_row_alone
 @EACH
 def test_samples_have_the_log_probabilities_of_their_row_alone(what):
     # Prompts of several lengths at once, three samples of each, some of which end early; then a second turn.
-    engine, sampling = EmbeddedConfig().build(over_rows(what)), Sampling(max_completion_tokens=14)
+    engine, sampling = EmbeddedConfig().build(as_loaded(what)), Sampling(max_completion_tokens=14)
 
     async def turn(prefixes):
         return await asyncio.gather(*(engine.extend(Request(p, (1, 2, 3), sampling, keep=True)) for p in prefixes))
@@ -89,7 +90,7 @@ def test_samples_have_the_log_probabilities_of_their_row_alone(what):
 @RUNS
 @pytest.mark.parametrize("how", ["alone", "few places", "no cache", "no padding"])
 def test_samples_depend_on_their_seed_alone(what, how):
-    policy, sampling = over_rows(what), Sampling(max_completion_tokens=10, temperature=1.2)
+    policy, sampling = as_loaded(what), Sampling(max_completion_tokens=10, temperature=1.2)
     requests = [Request(list(range(3, 3 + n)), tuple(range(n, n + 4)), sampling) for n in (2, 9, 5)]
 
     def drawn(engine, some):
@@ -104,7 +105,8 @@ def test_samples_depend_on_their_seed_alone(what, how):
     elif how == "few places":
         got = drawn(EmbeddedConfig(max_sequences=3).build(policy), requests)
     else:
-        by_rows = replace(policy.by_rows, caches=how != "no cache", pads=False)
+        own = "sdpa" if policy.by_rows is None else None
+        by_rows = ByRows("it is compared with", caches=how != "no cache", attention=own)
         other = Policy(copy.deepcopy(policy.module), TOKENIZER, by_rows=by_rows)
         got = drawn(EmbeddedConfig().build(other), requests)
     assert got == expected
@@ -149,37 +151,38 @@ SEARCH = GRPO | {
 
 @RUNS
 def test_a_run_trains_what_it_sampled_and_resumes_to_the_bit(what, tmp_path):
-    layout = "tree" if over_rows(what).trains_over_trees else "rows"  # by itself it is the cheaper one
+    layout = "tree" if as_loaded(what).trains_over_trees else "rows"  # by itself it is the cheaper one
     stage = GRPO | {"learner": GRPO["learner"] | {"layout": layout}}
-    whole = ran(tmp_path, lambda: over_rows(what), stage, "whole")
+    whole = ran(tmp_path, lambda: as_loaded(what), stage, "whole")
     assert mismatch(whole) < 3e-5
     assert any(step["grad_norm"] > 0 for step in metrics(whole))
     with pytest.raises(Interrupted):
-        ran(tmp_path, lambda: over_rows(what), stage, "stopped", interrupted=iter([False, True]).__next__)
-    resumed = ran(tmp_path, lambda: over_rows(what), stage, "stopped", resume=True)
+        ran(tmp_path, lambda: as_loaded(what), stage, "stopped", interrupted=iter([False, True]).__next__)
+    resumed = ran(tmp_path, lambda: as_loaded(what), stage, "stopped", resume=True)
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     after = weights(whole)
     assert all(torch.equal(value, weights(resumed)[name]) for name, value in after.items())
     assert any(not torch.equal(value, before[name]) for name, value in after.items())
 
 
-def test_adapters_are_trained_over_rows_and_saved_merged(tmp_path):
-    run = ran(tmp_path, lambda: over_rows("linear attention"), GRPO, "run", settings={"lora": {"rank": 4}})
+def test_adapters_are_trained_and_saved_merged(tmp_path):
+    run = ran(tmp_path, lambda: as_loaded("linear attention"), GRPO, "run", settings={"lora": {"rank": 4}})
     assert mismatch(run) < 3e-5
     assert (run / "model" / "adapter" / "adapter_config.json").is_file()
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert any(not torch.equal(value, before[name]) for name, value in weights(run).items())
 
 
+@pytest.mark.parametrize("what", ["attention of its own", "linear attention"])
 @pytest.mark.parametrize("stage", [TURNS, SEARCH], ids=["turns", "search"])
-def test_turns_and_searches_compute_their_prefixes_again(stage, tmp_path):
-    run = ran(tmp_path, lambda: over_rows("linear attention"), stage, "run")
+def test_turns_and_searches_train_what_they_sampled(what, stage, tmp_path):
+    run = ran(tmp_path, lambda: as_loaded(what), stage, "run")
     assert mismatch(run) < 3e-5
 
 
 @RUNS
 def test_new_weights_under_way_are_those_of_the_tokens_that_name_them(what):
-    policy = over_rows(what)
+    policy = as_loaded(what)
     engine, sampling = EmbeddedConfig().build(policy), Sampling(max_completion_tokens=10)
     newer = copy.deepcopy(PLAIN[what])
     with torch.no_grad():

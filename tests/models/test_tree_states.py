@@ -128,7 +128,7 @@ def test_every_tree_gives_what_its_paths_give(branches, seed):
     hidden = torch.randn(1, len(trie.token), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     layer = Running()
     runs = StateRuns([torch.tensor(row) for row in trie.rows], trie.shared, torch.device("cpu"))
-    got = runs.forward(layer.forward, hidden, "cache_params")
+    got = runs.forward(0, layer.forward, hidden, "cache_params")
     for row in trie.rows:
         torch.testing.assert_close(got[:, row], layer(hidden[:, row]))
     kept = [batch.index.shape[1] for level in runs.levels for batch in level if batch.kept]

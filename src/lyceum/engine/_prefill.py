@@ -23,24 +23,24 @@ class PrefillPlan(TreePlan):
     """
 
     def __init__(self, prefixes: Sequence[Sequence[int]], keeper: Keeper) -> None:
-        self._prefixes, self._keeper = prefixes, keeper
+        self.prefixes, self._keeper = prefixes, keeper
         self.tokens: list[int] = []
         self.position: list[int] = []
         self.runs: list[tuple[int, int]] = []
         """Which prefix the tokens are of, run by run, and the place in it where each run begins."""
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._kept = [keeper.longest(prefix) for prefix in prefixes]
+        self.kept = [keeper.longest(prefix) for prefix in prefixes]
         """Places in the pool of the cached beginning of each prefix."""
-        self._new = [np.zeros(0, np.int64) for _ in prefixes]
+        self.new = [np.zeros(0, np.int64) for _ in prefixes]
         """Indices of the tokens in ``tokens`` that follow it."""
-        computed = [j for j, prefix in enumerate(prefixes) if len(self._kept[j]) < len(prefix)]
+        computed = [j for j, prefix in enumerate(prefixes) if len(self.kept[j]) < len(prefix)]
         computed.sort(key=lambda j: tuple(prefixes[j]))
         before: Sequence[int] = ()
         path = np.zeros(0, np.int64)
         owned_from: list[int] = []
         for j in computed:
-            prefix, at = prefixes[j], len(self._kept[j])
+            prefix, at = prefixes[j], len(self.kept[j])
             # What two prefixes share beyond the cached part of one is not cached for the other either.
             path = path[: max(0, common(prefix, before) - at)]
             first = at + len(path)
@@ -48,14 +48,14 @@ class PrefillPlan(TreePlan):
             self.tokens += prefix[first:]
             self.position += range(first, len(prefix))
             self.runs.append((j, first))
-            self._new[j], before = path, prefix
+            self.new[j], before = path, prefix
             owned_from.append(first)
         if self.tokens:
             # Cached tokens are numbered after the new ones.
-            read = np.unique(np.concatenate([self._kept[j] for j in computed]))
+            read = np.unique(np.concatenate([self.kept[j] for j in computed]))
             self._read = torch.from_numpy(read).to(keeper.pool.kv.device)
-            kept = (len(self.tokens) + np.searchsorted(read, self._kept[j]) for j in computed)
-            paths = [np.concatenate([above, self._new[j]]) for above, j in zip(kept, computed, strict=True)]
+            kept = (len(self.tokens) + np.searchsorted(read, self.kept[j]) for j in computed)
+            paths = [np.concatenate([above, self.new[j]]) for above, j in zip(kept, computed, strict=True)]
             super().__init__([torch.from_numpy(path) for path in paths], owned_from)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
@@ -73,8 +73,9 @@ class PrefillPlan(TreePlan):
     @cached_property
     def _computed(self) -> Float[Tensor, "layer 2 n head dim"]:
         """Keys and values of the new tokens."""
-        if not self.tokens:
-            return self._keeper.pool.read(np.zeros(0, np.int64))
+        if not self._keys:  # nor has a model without attention any
+            kv = self._keeper.pool.kv
+            return kv.new_zeros(*kv.shape[:2], len(self.tokens), *kv.shape[3:])
         return torch.stack([torch.stack((self._keys[layer], self._values[layer])) for layer in sorted(self._keys)])
 
     def _of_new(self, index: Ints) -> Float[Tensor, "layer 2 n head dim"]:
@@ -82,14 +83,14 @@ class PrefillPlan(TreePlan):
 
     def whole(self, j: int) -> Float[Tensor, "layer 2 n head dim"]:
         """Keys and values of prefix j."""
-        return torch.cat([self._keeper.pool.read(self._kept[j]), self._of_new(self._new[j])], 2)
+        return torch.cat([self._keeper.pool.read(self.kept[j]), self._of_new(self.new[j])], 2)
 
     def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
         """Write prefixes to allocated entries of a store: (entry, prefix)."""
         if not into:
             return
         entries = np.array([entry for entry, _ in into])
-        kept, new = [self._kept[j] for _, j in into], [self._new[j] for _, j in into]
+        kept, new = [self.kept[j] for _, j in into], [self.new[j] for _, j in into]
         at, count = np.array([len(places) for places in kept]), np.array([len(index) for index in new])
         store.write(np.repeat(entries, at), ranges(at), self._keeper.pool.read(np.concatenate(kept)))
         store.write(np.repeat(entries, count), np.repeat(at, count) + ranges(count), self._of_new(np.concatenate(new)))
@@ -98,10 +99,10 @@ class PrefillPlan(TreePlan):
         """Cache the prefixes ``which``. Only after all others were read: cached tokens may be evicted for them."""
         places, index = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for j in which:
-            if len(self._new[j]):
-                at, added = self._keeper.add(self._prefixes[j])
+            if len(self.new[j]):
+                at, added = self._keeper.add(self.prefixes[j])
                 places.append(added)
-                index.append(self._new[j][at - len(self._kept[j]) :])
+                index.append(self.new[j][at - len(self.kept[j]) :])
         self._keeper.pool.write(np.concatenate(places), self._of_new(np.concatenate(index)))
         self._keeper.trim()
 

@@ -68,13 +68,19 @@ class EmbeddedConfig(EngineSettings):
     """On a CPU, keep a second copy of large float32 weights, in the fastest order for products of few rows."""
     keep_tokens: int = Field(1 << 17, ge=0, le=10**9)
     """Maximum tokens whose cache is kept for callers that continue from inner nodes."""
+    keep_states: int = Field(512, ge=0)
+    """Maximum states kept for them, one per path, of a model whose layers carry states along the sequence."""
 
     def build(self, policy: Policy) -> EmbeddedEngine:
-        if policy.by_rows is None:
-            return EmbeddedEngine(policy, self)
-        from lyceum.engine._rows import RowsEngine
+        if policy.by_rows is not None:
+            from lyceum.engine._rows import RowsEngine
 
-        return RowsEngine(policy, self)
+            return RowsEngine(policy, self)
+        if policy.states is not None:
+            from lyceum.engine._states import StatesEngine
+
+            return StatesEngine(policy, self)
+        return EmbeddedEngine(policy, self)
 
 
 @dataclass
@@ -226,20 +232,21 @@ class EmbeddedEngine:
     def _recompute(self) -> None:
         """Compute the caches of what is under way again: of stored prompts, and of what each slot holds."""
         for job in self._prompts.jobs:
-            self._prompts.put(job, self._recomputed([job.request.prefix[:-1]]).whole(0))
+            self._prompts.put(job, self._recomputed([job.request.prefix[:-1]], job).whole(0))
         slots = self._slots
         fed = self._behind()
         by_job: dict[Job, list[int]] = {}  # together: they share what they have in common
         for slot, job in enumerate(slots.job):
             by_job.setdefault(job, []).append(slot)
         for of_job in by_job.values():
-            plan = self._recomputed([fed[slot] for slot in of_job])
+            plan = self._recomputed([fed[slot] for slot in of_job], of_job)
             for j, slot in enumerate(of_job):
                 own = len(fed[slot]) - int(slots.cached[slot])  # what is before it is in a stored prompt
                 self._store.put(slot, plan.whole(j)[:, :, own:])
         self._plan = None
 
-    def _recomputed(self, paths: Sequence[Sequence[int]]) -> PrefillPlan:
+    def _recomputed(self, paths: Sequence[Sequence[int]], of: Job | Sequence[int]) -> PrefillPlan:
+        """Of the prompt of a job, or of slots."""
         plan = self._prefilled(paths)
         self.occupancy.recomputed += len(plan.tokens)
         return plan

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from jaxtyping import Float, Int
 
 from lyceum.models.tree_attention import PackedCache
+from lyceum.models.tree_states import StateName
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Shape = tuple[int, int, int, int]
@@ -57,6 +58,27 @@ class ModelCache:
         first = whole[:, : a * b].view(-1, a, b).transpose(0, 1)
         second = whole[:, a * b : a * b + c * d].reshape(-1, c, d).transpose(0, 1)
         return first.unsqueeze(0), second.unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class ModelStates:
+    """What layers with states keep of a path, and which layers keep keys and values of its tokens.
+
+    Attributes:
+        shapes: of one path's state, and its dtype, by name.
+        layers: the model's numbers of the layers that keep keys and values; none where a :class:`ModelCache` is kept.
+        heads, width: of those keys and values.
+    """
+
+    shapes: Mapping[StateName, tuple[torch.Size, torch.dtype]]
+    layers: tuple[int, ...] = ()
+    heads: int = 1
+    width: int = 1
+
+    @property
+    def store_shape(self) -> tuple[int, int, int]:
+        """Layers, heads and width of a store of keys and values; of a model without attention, the least there is."""
+        return max(1, len(self.layers)), self.heads, self.width
 
 
 class Keeping(Protocol):

@@ -61,6 +61,8 @@ class PictureTrial:
             NotImplementedError: they differ: where text before a picture sees it, for one.
         """
         what, sight = type(policy.causal).__name__, policy.sight
+        if policy.states is not None:
+            raise NotImplementedError("layers with states take text alone")
         if policy.by_rows is not None:
             raise NotImplementedError(f"it takes pictures over token trees alone, and {policy.by_rows.why}")
         assert sight is not None

@@ -16,7 +16,7 @@ from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
-from lyceum.models.model_cache import ModelCache
+from lyceum.models.model_cache import ModelCache, ModelStates
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows
 from lyceum.models.sight import Sight
@@ -39,7 +39,7 @@ _REDUCED_PIECES = 8
 """With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
 LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
-_BY_ROWS, _MODEL_CACHE = "lyceum_by_rows", "lyceum_model_cache"
+_BY_ROWS, _MODEL_CACHE, _STATES = "lyceum_by_rows", "lyceum_model_cache", "lyceum_states"
 _ATTENTION = {"full_attention", SLIDING, CHUNKED}
 
 
@@ -64,14 +64,17 @@ class Policy:
         self.causal = cast(transformers.PreTrainedModel, causal)
         self.by_rows = by_rows or getattr(self.causal, _BY_ROWS, None)
         """How it samples over rows; None over token trees, where what branches share is computed once."""
-        if self.by_rows is None:
-            redirect_attention(self.causal)
-        else:
+        self.states: ModelStates | None = getattr(self.causal, _STATES, None)
+        """What the engine keeps of each path, where layers have states that branch."""
+        if self.by_rows is not None:
             self.run_by_rows(self.by_rows)
+        elif self.states is None:
+            redirect_attention(self.causal)
         self.model_cache: ModelCache | None = getattr(self.causal, _MODEL_CACHE, None)
         """What the engine keeps of each token; None for one key and one value per layer, as the configuration says."""
-        self.sight = None if self.by_rows is not None else Sight.of(self.causal, tokenizer)
-        """How it takes pictures; None for a model of text alone, and over rows."""
+        text_alone = self.by_rows is not None or self.states is not None
+        self.sight = None if text_alone else Sight.of(self.causal, tokenizer)
+        """How it takes pictures; None for a model of text alone, with states, and over rows."""
         self.shown: Callable[[Sequence[int]], list[int]] | None = None
         """What the learner shows it in the place of a row's tokens: other pictures before the same completion. None:
         the tokens themselves."""
@@ -88,6 +91,14 @@ class Policy:
         """Run over rows, in this way; copies of the module do too."""
         self.by_rows = how
         setattr(self.causal, _BY_ROWS, how)
+
+    def keep_states(self, states: ModelStates, cache: ModelCache | None) -> None:
+        """Run over token trees, keeping states and what is cached beside them; copies of the module do too."""
+        self.by_rows, self.states = None, states
+        delattr(self.causal, _BY_ROWS)
+        setattr(self.causal, _STATES, states)
+        if cache is not None:
+            self.keep_model_cache(cache)
 
     def keep_model_cache(self, cache: ModelCache) -> None:
         """Keep what the model caches, in this form; copies of the module do too."""
@@ -108,6 +119,8 @@ class Policy:
         """Layers, key-value heads and head dimension: the shape of one token's keys."""
         if self.model_cache is not None:
             return self.model_cache.store_shape
+        if self.states is not None:
+            return self.states.store_shape
         config = self.causal.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

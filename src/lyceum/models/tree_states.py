@@ -3,18 +3,18 @@
 Gated delta nets, state spaces and causal convolutions need of the tokens before them only a state of fixed size. A
 forest is cut where it branches into *runs*; those of one depth are one padded batch, which begins from the states at
 the ends of the runs above. The layer's own forward computes each batch, through transformers' interface of a cache, and
-gradients go back through the states.
+gradients go back through the states. In generation those at the ends of paths are kept, and single tokens follow them.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jaxtyping import Float, Int
 
@@ -33,8 +33,10 @@ _MARK = "lyceum_states_branch"
 """Attribute of a transformer some of whose layers have states that branch."""
 _UPDATES = frozenset({"update_conv_state", "update_recurrent_state"})
 
-StateName = tuple[str, int]
-"""Convolution or recurrent, and which of a layer's several."""
+StateName = tuple[int, str, int]
+"""Layer, convolution or recurrent, and which of the layer's several."""
+States = Mapping[StateName, Tensor]
+"""By name, one state per row."""
 _CONVOLUTION, _RECURRENT = "convolution", "recurrent"
 
 
@@ -70,65 +72,123 @@ class _Batch:
     """Whether the states at the runs' ends are kept: they are of one length then."""
 
 
+class Branching(Protocol):
+    """How layers compute the packed tokens of a forward in progress."""
+
+    def forward(self, number: int, layer: Callable[..., Any], hidden: Tensor, cache: str) -> Tensor:
+        """What a layer makes of the packed tokens, (1, T, width).
+
+        Args:
+            number: the layer's.
+            layer: its own forward.
+            cache: name of the argument in which it takes states.
+        """
+        ...
+
+
 class StateRuns:
     """The runs of a forest, level by level. One serves all layers of a forward.
 
     Args:
         paths, owned_from: see :class:`~lyceum.models.tree_attention.TreePlan`.
+        begun: the states that tokens of earlier forwards ended with, and the packed index of the token of each row.
+        ends: packed indices of tokens whose states are asked for.
     """
 
-    def __init__(self, paths: Sequence[Tensor], owned_from: Sequence[int], device: torch.device) -> None:
-        runs = _runs([path.cpu() for path in paths], owned_from)
+    def __init__(
+        self,
+        paths: Sequence[Tensor],
+        owned_from: Sequence[int],
+        device: torch.device,
+        *,
+        begun: tuple[Sequence[int], States] = ((), {}),
+        ends: Sequence[int] = (),
+    ) -> None:
+        given, self._begun = begun
+        runs, ending = _runs([path.cpu() for path in paths], owned_from, given, ends)
         self.levels: list[list[_Batch]] = []
         order: list[Tensor] = []
-        place: dict[int, int] = {}
+        place = {n: n for n in range(len(given))}
+        at: dict[int, int] = {}  # among the states of all levels, by run
         for depth in range(max(run.depth for run in runs) + 1):
             batches, kept = list[_Batch](), dict[int, int]()
-            for group in _batched([n for n, run in enumerate(runs) if run.depth == depth], runs):
+            of_depth = [n for n, run in enumerate(runs) if run.depth == depth]
+            for group in _batched(of_depth, runs):
                 batches.append(_padded([runs[n] for n in group], place, device))
                 order += [runs[n].path[runs[n].own : runs[n].stop] for n in group]
                 if batches[-1].kept:
                     kept |= {n: len(kept) + row for row, n in enumerate(group)}
             self.levels.append(batches)
+            at |= {n: len(at) + row for n, row in kept.items()}
             place = kept
         packed = torch.cat(order)
         self.place = torch.empty_like(packed).scatter_(0, packed, torch.arange(len(packed))).to(device)
+        self._asked = torch.tensor([at[ending[token]] for token in ends], dtype=torch.long, device=device)
+        self.ended: dict[StateName, Tensor] = {}
+        """States after the tokens asked for, of the layers that were computed."""
 
     def forward(
-        self, layer: Callable[..., Any], hidden: Float[Tensor, "1 T width"], cache: str
+        self, number: int, layer: Callable[..., Any], hidden: Float[Tensor, "1 T width"], cache: str
     ) -> Float[Tensor, "1 T width"]:
-        """What a layer makes of the packed tokens.
-
-        Args:
-            layer: its own forward.
-            cache: name of the argument in which it takes states.
-        """
-        packed, outputs, above = hidden.squeeze(0), list[Tensor](), dict[StateName, Tensor]()
+        packed, outputs = hidden.squeeze(0), list[Tensor]()
+        above = {name: x for name, x in self._begun.items() if name[0] == number}
+        every: dict[StateName, list[Tensor]] = defaultdict(list)
         for batches in self.levels:
             ends: dict[StateName, list[Tensor]] = defaultdict(list)
             for batch in batches:
                 begun = {} if batch.above is None else {name: x[batch.above] for name, x in above.items()}
                 states = _States(begun)
-                with scanning_from(begun.get((_RECURRENT, 0))):
+                with scanning_from(begun.get((number, _RECURRENT, 0))):
                     out = layer(hidden_states=packed[batch.index], **{cache: states})
                 outputs.append((out if isinstance(out, Tensor) else out[0]).flatten(0, 1)[batch.own])
-                for name, x in states.ends.items() if batch.kept else ():
+                # One token may have changed the states that it began from.
+                for name, x in (begun | states.ends).items() if batch.kept else ():
                     ends[name].append(x)
             above = {name: torch.cat(parts) for name, parts in ends.items()}
+            for name, x in above.items() if len(self._asked) else ():
+                every[name].append(x)
+        for name, levels in every.items():
+            self.ended[name] = torch.cat(levels)[self._asked]
         return torch.cat(outputs)[self.place].unsqueeze(0)
 
 
-def _runs(paths: Sequence[Tensor], owned_from: Sequence[int]) -> list[_Run]:
-    """Runs of the forest; one stands after the one it begins from."""
+class StateStep:
+    """One token for each row of states, which become those after it.
+
+    Args:
+        states: as many rows as there are tokens; changed in place.
+    """
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+
+    def forward(
+        self, number: int, layer: Callable[..., Any], hidden: Float[Tensor, "1 T width"], cache: str
+    ) -> Float[Tensor, "1 T width"]:
+        states = _InPlace({name: x for name, x in self._states.items() if name[0] == number})
+        out = layer(hidden_states=hidden.transpose(0, 1), **{cache: states})
+        return (out if isinstance(out, Tensor) else out[0]).transpose(0, 1)
+
+
+def _runs(
+    paths: Sequence[Tensor], owned_from: Sequence[int], given: Sequence[int] = (), ends: Sequence[int] = ()
+) -> tuple[list[_Run], dict[int, int]]:
+    """Runs of the forest, after those ``given`` that are not computed; one stands after the one it begins from.
+
+    Returns:
+        them, and the number of each by the packed index of its last token.
+    """
     owned = [(path, start) for path, start in zip(paths, owned_from, strict=True) if start < len(path)]
     branches = torch.zeros(1 + max(int(path.max()) for path, _ in owned), dtype=torch.bool)
     for path, start in owned:
         if start:
             branches[path[start - 1]] = True
-    runs: list[_Run] = []
-    ending: dict[int, int] = {}  # runs by the packed index of their last token
+    asked = torch.zeros_like(branches)
+    asked[list(ends)] = True
+    runs = [_Run(owned[0][0], 0, 0, 0, None, -1, True) for _ in given]
+    ending = {token: n for n, token in enumerate(given)}
     for path, start in owned:
-        cuts = (branches[path[start:]].nonzero().squeeze(1) + start + 1).tolist()
+        cuts = ((branches | asked)[path[start:]].nonzero().squeeze(1) + start + 1).tolist()
         own = start
         for stop in dict.fromkeys([*cuts, len(path)]):
             begin, source = own, None
@@ -139,32 +199,34 @@ def _runs(paths: Sequence[Tensor], owned_from: Sequence[int]) -> list[_Run]:
             depth = 0 if source is None else runs[source].depth + 1
             last = int(path[stop - 1])
             ending[last] = len(runs)
-            kept = bool(branches[last]) and stop - begin >= SHORT
+            kept = bool(asked[last]) or (bool(branches[last]) and stop - begin >= SHORT)
             runs.append(_Run(path, begin, own, stop, source, depth, kept))
             own = stop
-    return runs
+    return runs, ending
 
 
 def _batched(some: Sequence[int], runs: Sequence[_Run]) -> Iterator[list[int]]:
     """Runs to be computed together: of one length where their ends are kept, else of similar lengths."""
-    of_length: dict[int, list[int]] = defaultdict(list)
-    rest: list[int] = []
+    of_length: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    rest: dict[bool, list[int]] = defaultdict(list)
     for n in some:
-        (of_length[runs[n].length] if runs[n].kept else rest).append(n)
+        begins = runs[n].above is None
+        (of_length[runs[n].length, begins] if runs[n].kept else rest[begins]).append(n)
     yield from of_length.values()
-    group: list[int] = []
-    for n in sorted(rest, key=lambda n: -runs[n].length):
-        if group and runs[n].length < 0.5 * runs[group[0]].length and len(group) * runs[group[0]].length >= 512:
-            yield group
-            group = []
-        group.append(n)
-    if group:
+    for alike in rest.values():
+        group: list[int] = []
+        for n in sorted(alike, key=lambda n: -runs[n].length):
+            if group and runs[n].length < 0.5 * runs[group[0]].length and len(group) * runs[group[0]].length >= 512:
+                yield group
+                group = []
+            group.append(n)
         yield group
 
 
 def _padded(group: Sequence[_Run], place: dict[int, int], device: torch.device) -> _Batch:
     above = [run.above for run in group]
-    width = max(1 if above[0] is None else 2, max(run.length for run in group))  # two tokens at least: see SHORT
+    # Two tokens at least, see SHORT; but of what is kept nothing may follow the end.
+    width = max(1 if above[0] is None or group[0].kept else 2, max(run.length for run in group))
     index = torch.zeros(len(group), width, dtype=torch.long)
     own = torch.zeros(len(group), width, dtype=torch.bool)
     for row, run in enumerate(group):
@@ -184,15 +246,15 @@ class _States:
     Nothing is changed in place, so that gradients go through.
     """
 
-    def __init__(self, begun: dict[StateName, Tensor]) -> None:
+    def __init__(self, begun: States) -> None:
         self.begun = begun
         self.ends: dict[StateName, Tensor] = {}
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        return self.begun.get((_CONVOLUTION, state_idx))
+        return self.begun.get((layer_idx, _CONVOLUTION, state_idx))
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        return self.begun.get((_RECURRENT, state_idx))
+        return self.begun.get((layer_idx, _RECURRENT, state_idx))
 
     def update_conv_state(
         self,
@@ -208,23 +270,36 @@ class _States:
         if before is None:
             before = conv_states.new_zeros(*conv_states.shape[:-1], kernel)
         whole = torch.cat([before, conv_states], dim=-1)
-        self.ends[_CONVOLUTION, state_idx] = whole[..., -kernel:]
+        self._end((layer_idx, _CONVOLUTION, state_idx), whole[..., -kernel:])
         return whole
 
     def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any) -> Tensor:
-        self.ends[_RECURRENT, state_idx] = recurrent_states
+        self._end((layer_idx, _RECURRENT, state_idx), recurrent_states)
         return recurrent_states
+
+    def _end(self, name: StateName, state: Tensor) -> None:
+        self.ends[name] = state
 
     def is_recording_past(self, layer_idx: int) -> bool:
         """Says that one token, too, is computed out of place."""
         return True
 
 
-_running: ContextVar[StateRuns | None] = ContextVar("runs of the forward in progress", default=None)
+class _InPlace(_States):
+    """The same of one token per row: its states take the place of those before it."""
+
+    def _end(self, name: StateName, state: Tensor) -> None:
+        self.begun[name].copy_(state)
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
+
+
+_running: ContextVar[Branching | None] = ContextVar("runs of the forward in progress", default=None)
 
 
 @contextmanager
-def state_runs(runs: StateRuns | None) -> Iterator[None]:
+def state_runs(runs: Branching | None) -> Iterator[None]:
     """Layers whose states branch compute these runs; None for rows, each of which has its own state."""
     token = _running.set(runs)
     try:
@@ -234,10 +309,13 @@ def state_runs(runs: StateRuns | None) -> Iterator[None]:
 
 
 def branching(plan: AttentionPlan, body: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-    """The context of a forward of packed tokens: states, where the model's layers have some, branch by this plan."""
-    if not getattr(body, _MARK, False):
+    """The context of a forward of packed tokens: states, where the model's layers have some, branch by this plan.
+
+    Not where :func:`state_runs` says already how they do.
+    """
+    if not getattr(body, _MARK, False) or _running.get() is not None:
         return nullcontext()
-    of = cast("PathsPlan", plan)  # the engine's plans, which hold keys, are made for models without states
+    of = cast("PathsPlan", plan)  # with the engine's plans, which hold keys, the engine says how states branch
     return state_runs(StateRuns(of.paths, of.owned_from, device))
 
 
@@ -288,7 +366,8 @@ def _branching_class(kind: type[nn.Module], cache: str) -> type[nn.Module]:
             runs = _running.get()
             if runs is None:
                 return kind.forward(self, hidden_states, *args, **kwargs)
-            return runs.forward(lambda **given: from_states(self, **given), hidden_states, cache)
+            number = cast(int, self.layer_idx)
+            return runs.forward(number, lambda **given: from_states(self, **given), hidden_states, cache)
 
         _branching[kind] = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
     return _branching[kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Unpack, cast
@@ -20,6 +20,7 @@ from lyceum.models.load import SCRATCH, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
+from lyceum.models.states_trial import UNFIT, KeptTree, sampled_states
 from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden, take_over
 from lyceum.models.tree_states import SHORT, branch_states, unbranch_states
 from lyceum.utils.library_messages import quiet
@@ -33,8 +34,6 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 
 CACHE_TOLERANCE = TOLERANCE | {torch.float32: 1e-4}
 """The same of a model's cache: what it rounds off is carried along."""
-_UNFIT = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError, AssertionError)
-"""What a model raises that cannot be called in some way; NotImplementedError is a RuntimeError."""
 
 Logits = Float[Tensor, "2 path V"]
 
@@ -68,8 +67,10 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
         policy = Policy(module, tokenizer, by_rows=ByRows(str(why)))
         check_rows(policy, alone)
         train_over_trees(policy)
-        assert policy.by_rows is not None
-        log.warning("%s", over_rows(policy.by_rows))
+        if policy.trains_over_trees:
+            sample_over_trees(policy)
+        if policy.by_rows is not None:
+            log.warning("%s", over_rows(policy.by_rows))
     return policy
 
 
@@ -105,26 +106,24 @@ def rows_ahead(settings: ModelSettings) -> ByRows | None:
             tokens = torch.arange(_SIZE)
             packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan)
     except NotOverTrees as why:
-        return ByRows(str(why), caches=True, attention=_states_ahead(module))
+        return None if _states_ahead(module) else ByRows(str(why), caches=True)
     except Exception:
         return None
     return None
 
 
-def _states_ahead(module: PreTrainedModel) -> str | None:
-    """:attr:`ByRows.attention` of a model without weights, as far as shapes show it."""
-    config = module.config.get_text_config()
-    own = cast(str, config._attn_implementation)
+def _states_ahead(module: PreTrainedModel) -> bool:
+    """Whether states of a model without weights branch, as far as shapes show it."""
     if not branch_states(module):
-        return None
+        return False
     _attend_over_trees(module)
     plan = _branching_plan()
     tokens = torch.arange(_size_of(plan), device="meta")
     try:
         packed_hidden(getattr(module, module.base_model_prefix), tokens, tokens, plan.to(tokens.device))
     except Exception:
-        return None
-    return own
+        return False
+    return True
 
 
 @torch.no_grad()
@@ -147,7 +146,7 @@ def check_rows(policy: Policy, alone: Logits) -> None:
     try:
         packed = policy.hidden(tokens, tokens, TreePlan(list(_PATHS), [0, TRUNK]))
         apart = _apart(policy.head(packed)[paths], alone)
-    except _UNFIT as error:
+    except UNFIT as error:
         raise NotImplementedError(f"the layers of a {what} cannot be run without its head: {error}") from error
     if not apart <= limit:
         raise NotImplementedError(f"the logits of a {what} are not its output layer's of its last hidden states")
@@ -182,7 +181,7 @@ def train_over_trees(policy: Policy) -> None:
     try:
         got = policy.head(policy.hidden(tokens, position, plan.to(policy.device)))
         exact = _apart(got, expected) <= CACHE_TOLERANCE[policy.causal.dtype]
-    except _UNFIT:
+    except UNFIT:
         exact = False
     if not exact:
         unbranch_states(policy.causal)
@@ -190,6 +189,13 @@ def train_over_trees(policy: Policy) -> None:
             policy.causal.set_attn_implementation(own)
         config._attn_implementation = own
         policy.run_by_rows(how)
+
+
+def sample_over_trees(policy: Policy) -> None:
+    """Let a model that is trained over token trees be sampled over them too, from states that are kept."""
+    found = sampled_states(policy, CACHE_TOLERANCE[policy.causal.dtype])
+    if found is not None:
+        policy.keep_states(*found)
 
 
 def _attend_over_trees(module: PreTrainedModel) -> None:
@@ -231,7 +237,7 @@ def _feeds(policy: Policy, how: ByRows, given: tuple[int, int], alone: Logits, l
             logits = policy.head(cache.feed(rows[taken, at].to(policy.device)))
             if not _apart(logits, alone[taken, at].to(logits)) <= limit:
                 return False
-    except _UNFIT:
+    except UNFIT:
         return False
     return True
 
@@ -265,7 +271,7 @@ def check_trees(policy: Policy, alone: Logits) -> None:
             _check_cache(policy, tokens, position, alone)
     except NotOverTrees:
         raise
-    except _UNFIT as error:
+    except UNFIT as error:
         raise NotOverTrees(f"{what} cannot be called over token trees ({type(error).__name__})") from error
 
 
@@ -304,7 +310,7 @@ def _configured(policy: Policy) -> dict[int, tuple[int, ...]] | None:
     """Heads and width of each layer's keys and values, as the engine's cache is made by the configuration."""
     try:
         layers, heads, dim = policy.cache_shape
-    except _UNFIT:  # where layers differ in it
+    except UNFIT:  # where layers differ in it
         return None
     return dict.fromkeys(range(layers), (heads, dim, heads, dim))
 
@@ -316,12 +322,12 @@ def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits
         NotOverTrees: they are not, or layers cache something else than two tensors of tokens.
     """
 
-    def computed(part: slice, plan: _Cached) -> Tensor:
+    def computed(part: slice, plan: KeptTree) -> Tensor:
         cache = KeptCache(plan, position[part])
         return policy.head(policy.hidden(tokens[part], position[part], plan, past_key_values=cache))
 
     what = type(policy.causal).__name__
-    trunk = _Cached([torch.arange(TRUNK)], [0], {})
+    trunk = KeptTree([torch.arange(TRUNK)], [0], {}, by_cache=True)
     begun = computed(slice(TRUNK), trunk.to(policy.device))
     if not trunk.cached:
         raise NotOverTrees(f"{what} hands nothing to a cache")
@@ -331,7 +337,7 @@ def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits
     # The new tokens are numbered before the cached ones.
     kept = 2 * BRANCH + torch.arange(TRUNK)
     ends = [torch.cat([kept, own]) for own in torch.arange(2 * BRANCH).split(BRANCH)]
-    branches = _Cached(ends, [TRUNK, TRUNK], trunk.cached)
+    branches = KeptTree(ends, [TRUNK, TRUNK], trunk.cached, by_cache=True)
     grown = computed(slice(TRUNK, None), branches.to(policy.device)).view(2, BRANCH, -1)
     _require(policy, torch.cat([begun.expand(2, -1, -1), grown], 1), alone, "from its cache than without")
     shapes = {n: (a.shape[1], a.shape[3], b.shape[1], b.shape[3]) for n, (a, b) in sorted(trunk.cached.items())}
@@ -354,25 +360,6 @@ class _Keys(TreePlan):
         self.shapes[layer] = (*key.shape[1:], *value.shape[1:])
         self.limits |= {how["window"], how.get("chunk")}
         return super().attend(layer, query, key, value, **how)
-
-
-class _Cached(TreePlan):
-    """Records what layers cache of its tokens, and hands it back before what they cached of earlier ones."""
-
-    def __init__(
-        self, paths: Sequence[Tensor], owned_from: Sequence[int], before: Mapping[int, tuple[Tensor, Tensor]]
-    ) -> None:
-        super().__init__(paths, owned_from)
-        self._before, self.cached = before, dict[int, tuple[Tensor, Tensor]]()
-
-    def update(self, layer: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        if layer in self.cached:
-            raise NotOverTrees(f"layer {layer} caches more than once")
-        self.cached[layer] = first, second
-        if not self._before:
-            return first, second
-        kept = self._before[layer]
-        return torch.cat((first, kept[0]), 2), torch.cat((second, kept[1]), 2)
 
 
 _SIZE = TRUNK + 2 * BRANCH

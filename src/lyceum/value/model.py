@@ -78,7 +78,7 @@ class Classifier(TrainedPaths):
         model = (
             copied(policy) if settings.path is None else loaded(settings.path, policy, settings.allow_unused_weights)
         )
-        if policy.by_rows is None:
+        if policy.by_rows is None and policy.states is None:
             try:
                 redirect_attention(model)
             except NotOverTrees as error:

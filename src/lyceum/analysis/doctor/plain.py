@@ -25,7 +25,7 @@ def plain_attention(policy: Policy) -> Iterator[transformers.PreTrainedModel]:
     try:
         yield policy.causal
     finally:
-        if policy.by_rows is None:
+        if policy.by_rows is None and policy.states is None:
             take_over(policy.causal)
         else:
             policy.causal.set_attn_implementation(own)
