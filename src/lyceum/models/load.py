@@ -26,7 +26,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.rates import FILE, add_rates, save_rates
 from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
-from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.models.weights import Checkpoint, cast_weights, check_finite, check_folder, read_object
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
@@ -485,7 +485,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             f"{embeddings}; use the tokenizer that belongs to it"
         )
     if settings.quantise is None:
-        module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype))
+        cast_weights(module, getattr(torch, settings.dtype), device)
     else:
         compute_alike(module)
     module.eval()
