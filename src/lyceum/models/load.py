@@ -50,6 +50,9 @@ class LoraSettings(Settings):
     """LoRA alpha (no unit): the adapter's output is multiplied by alpha / rank."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get adapters, or all-linear."""
+    experts: bool = False
+    """Adapters on the experts of a mixture, too, whose weights are one tensor and no linear layers: one of ``rank`` for
+    each expert."""
 
     @field_validator("target_modules", mode="before")
     @classmethod
@@ -690,12 +693,19 @@ def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings
             f"allowed: 1 to {largest}"
         )
     targets = settings.lora.target_modules
+    experts = [name for name, weight in module.named_parameters() if weight.dim() == 3 and ".experts." in name]
+    if settings.lora.experts and not experts:
+        raise RecipeError(
+            f"model.lora.experts: got true, but {type(module).__name__} has no experts whose weights are one tensor; "
+            "allowed: false"
+        )
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=settings.lora.rank,
         lora_alpha=settings.lora.alpha,  # pyright: ignore[reportArgumentType]
         lora_dropout=0.0,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        target_parameters=experts if settings.lora.experts else None,
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # peft asks transformers by a name that warns since 5.23.
