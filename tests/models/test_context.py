@@ -1,5 +1,7 @@
 """How long a sequence may be for sampling and training to agree on it."""
 
+import asyncio
+import copy
 import json
 import logging
 
@@ -8,12 +10,15 @@ import torch
 from tiny_models import SMALL, plain_model, policy_like
 from transformers import Gemma3TextConfig, LlamaConfig, Phi3Config
 
-from lyceum.core.types import Request, Sampling
+from lyceum.core.types import Request, Sampling, Scored
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.models.context import context_of_config
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, load_tokenizer, save_policy
+from lyceum.models.packed_paths import packed, trie_logprobs
+from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import TreePlan
+from lyceum.models.trial import logits_alone, policy_of
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
@@ -24,6 +29,51 @@ def logprobs(policy, tokens):
     path = torch.arange(len(tokens))
     hidden = policy.hidden(torch.tensor(tokens), path, TreePlan([path], [0]))
     return policy.head(hidden).log_softmax(-1)
+
+
+def by_length(kind):
+    """A tiny model whose frequencies change beyond a length, and that length."""
+    if kind == "longrope":
+        return plain_model("phi3-longrope"), ORIGINAL
+    rotary = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}
+    return plain_model(max_position_embeddings=64, rope_parameters=rotary), 64
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_up_to_the_limit_the_engine_and_both_layouts_have_what_a_row_has_alone_and_beyond_it_nothing_runs(kind):
+    plain, limit = by_length(kind)
+    model = copy.deepcopy(plain)
+    policy = policy_of(model, character_tokenizer(context=256), logits_alone(model))
+    assert policy.context_length == limit
+    engine, prompt = EmbeddedConfig().build(policy), list(range(3, 3 + limit - 9))
+    short = Request(tuple(prompt[:4]), (1, 2), Sampling(max_completion_tokens=3))
+    whole = Request(tuple(prompt), tuple(range(8)), Sampling(max_completion_tokens=100))
+
+    async def beside_each_other():
+        return await asyncio.gather(engine.extend(short), engine.extend(whole))
+
+    drawn = run_async(beside_each_other())
+    assert max(len(one.tokens) for one in drawn[1]) == 9  # to the last place
+    rows = [
+        ([*request.prefix, *one.tokens], one) for request, of in zip((short, whole), drawn, strict=True) for one in of
+    ]
+    for shares in (True, False):
+        for group in [rows] if shares else [[row] for row in rows]:
+            (trie,) = packed([path for path, _ in group], 10_000)
+            scored = [Scored(path, len(path) - len(one.tokens), len(path)) for path, one in group]
+            got = trie_logprobs(policy, trie, scored)
+            expected = torch.cat([_alone(plain, each) for each in scored])
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+            sampled = torch.cat([torch.tensor(one.model_logprob) for _, one in group])
+            torch.testing.assert_close(sampled, expected, rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match=f"leaves no room in the model's context of {limit}"):
+        run_async(engine.extend(Request((*prompt, *range(3, 13)), (1,), Sampling())))
+
+
+def _alone(plain, scored):
+    logp = plain(torch.tensor([scored.tokens]), use_cache=False).logits[0, scored.start - 1 : -1].log_softmax(-1)
+    return logp.gather(1, torch.tensor(scored.tokens[scored.start :])[:, None]).squeeze(1)
 
 
 @torch.no_grad()

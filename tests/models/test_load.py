@@ -1,9 +1,17 @@
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, CLIPVisionConfig, LlamaConfig, LlavaConfig, Qwen2AudioConfig
+from tiny_models import plain_model, policy_like
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    Qwen2AudioConfig,
+)
 
-from lyceum.models.load import ModelSettings, check_model, load_tokenizer
+from lyceum.models.load import ModelSettings, check_model, load_policy, load_tokenizer, save_policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.utils.errors import RecipeError
 
@@ -54,3 +62,16 @@ def saved(folder, config):
     config.save_pretrained(folder)
     save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
     character_tokenizer(context=256).save_pretrained(folder)
+
+
+@torch.no_grad()
+def test_in_bfloat16_positions_are_those_of_transformers(tmp_path):
+    save_policy(policy_like(plain_model()), tmp_path)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    policy = load_policy(ModelSettings(path=str(tmp_path), dtype="bfloat16"))
+    frequencies = [
+        module.inv_freq for model in (policy.causal, plain) for module in model.modules() if hasattr(module, "inv_freq")
+    ]
+    assert frequencies[0].dtype == frequencies[1].dtype == torch.float32
+    torch.testing.assert_close(frequencies[0], frequencies[1], rtol=0, atol=0)
+    assert {weight.dtype for weight in policy.module.parameters()} == {torch.bfloat16}

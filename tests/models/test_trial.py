@@ -14,6 +14,7 @@ from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import NotOverTrees
 from lyceum.models.tree_states import StateStep
 from lyceum.models.trial import check_trees, logits_alone, policy_of, rows_ahead
+from lyceum.models.weights import cast_weights
 from lyceum.utils.errors import RecipeError
 
 
@@ -125,6 +126,16 @@ def test_nothing_is_foretold_of_a_model_over_trees(tmp_path):
     assert rows_ahead(ModelSettings(path=str(tmp_path))) is None
 
 
+def test_a_model_that_adds_up_its_layers_in_float32_runs_in_bfloat16():
+    model = UNFIT["states alone"]()
+    cast_weights(model, torch.bfloat16, "cpu")
+    hidden = model.backbone(torch.arange(3, 9)[None]).last_hidden_state
+    assert hidden.dtype == torch.float32  # before an output layer in bfloat16
+    policy = policy_of(model, character_tokenizer(context=256), logits_alone(model))
+    assert policy.by_rows is not None
+    assert policy.by_rows.caches
+
+
 def test_an_inexact_cache_is_not_used(monkeypatch):
     model = UNFIT["attention of its own"]()
     select = RowCache.select
@@ -151,4 +162,19 @@ def test_a_rotary_embedding_that_is_not_known_is_refused():
     alone = logits_alone(model)
     model.config.rope_parameters = {"rope_type": "by-length"}
     with pytest.raises(NotImplementedError, match=r"rope_type 'by-length'.* allowed: default, dynamic, .*longrope"):
+        policy_of(model, character_tokenizer(context=256), alone)
+
+
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_frequencies_that_change_before_the_end_of_the_context_are_refused(kind):
+    if kind == "longrope":
+        model = plain_model("phi3-longrope")
+        model.config.rope_parameters = model.config.rope_parameters | {"rope_type": "linear"}  # as a model's own code
+    else:
+        rotary = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}
+        model = plain_model(max_position_embeddings=64, rope_parameters=rotary)
+        model.model.rotary_emb.config = copy.deepcopy(model.config)
+        model.config.max_position_embeddings = 256
+    alone = logits_alone(model)
+    with pytest.raises(NotImplementedError, match=r"first tokens depend on how long its row is .* position is 255\)"):
         policy_of(model, character_tokenizer(context=256), alone)

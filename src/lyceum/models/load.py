@@ -26,7 +26,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.rates import FILE, add_rates, save_rates
 from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
-from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.models.weights import Checkpoint, cast_weights, check_finite, check_folder, read_object
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
@@ -50,6 +50,9 @@ class LoraSettings(Settings):
     """LoRA alpha (no unit): the adapter's output is multiplied by alpha / rank."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get adapters, or all-linear."""
+    experts: bool = False
+    """Adapters on the experts of a mixture, too, whose weights are one tensor and no linear layers: one of ``rank`` for
+    each expert."""
 
     @field_validator("target_modules", mode="before")
     @classmethod
@@ -485,7 +488,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             f"{embeddings}; use the tokenizer that belongs to it"
         )
     if settings.quantise is None:
-        module = cast(Any, module).to(device=device, dtype=getattr(torch, settings.dtype))
+        cast_weights(module, getattr(torch, settings.dtype), device)
     else:
         compute_alike(module)
     module.eval()
@@ -690,12 +693,19 @@ def _with_adapters(module: transformers.PreTrainedModel, settings: ModelSettings
             f"allowed: 1 to {largest}"
         )
     targets = settings.lora.target_modules
+    experts = [name for name, weight in module.named_parameters() if weight.dim() == 3 and ".experts." in name]
+    if settings.lora.experts and not experts:
+        raise RecipeError(
+            f"model.lora.experts: got true, but {type(module).__name__} has no experts whose weights are one tensor; "
+            "allowed: false"
+        )
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=settings.lora.rank,
         lora_alpha=settings.lora.alpha,  # pyright: ignore[reportArgumentType]
         lora_dropout=0.0,
         target_modules=targets if isinstance(targets, str) else list(targets),
+        target_parameters=experts if settings.lora.experts else None,
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # peft asks transformers by a name that warns since 5.23.

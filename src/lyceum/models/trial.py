@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.models.context import BY_POSITION, unknown_rotary
+from lyceum.models.context import BY_POSITION, UNLIMITED, context_of_config, unknown_rotary
 from lyceum.models.load import SCRATCH, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, redirect_attention
@@ -59,6 +60,7 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
             f"its rotary embedding (rope_type {kind!r}) may depend on the longest sequence of a batch, so that "
             f"sampling and training would disagree; allowed: {', '.join(sorted(BY_POSITION))}, longrope"
         )
+    apart, context = _by_reach(causal, alone), context_of_config(causal.config.get_text_config())
     try:
         policy = Policy(module, tokenizer)
         check_trees(policy, alone)
@@ -71,7 +73,32 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
             sample_over_trees(policy)
         if policy.by_rows is not None:
             log.warning("%s", over_rows(policy.by_rows))
+    if not apart <= TOLERANCE[causal.dtype]:
+        raise NotImplementedError(
+            f"the logits of a {type(causal).__name__}'s first tokens depend on how long its row is (they differ by "
+            f"{apart:.1%} where the last position is {context - 1:,}), so that sampling and training would disagree; "
+            "allowed: a max_position_embeddings up to which they do not"
+        )
     return policy
+
+
+@torch.no_grad()
+def _by_reach(module: PreTrainedModel, alone: Logits) -> float:
+    """By how much the first tokens' logits differ where the row's last positions are those at the end of the context.
+
+    A few tokens show whether frequencies are taken from the farthest position: those between may be left out.
+    """
+    context = context_of_config(module.config.get_text_config())
+    if context == UNLIMITED or "position_ids" not in inspect.signature(module.forward).parameters:
+        return 0.0
+    position = torch.arange(TRUNK + BRANCH)
+    position[TRUNK:] += max(0, context - len(position))
+    tokens = _tokens(module)[_PATHS[:1]].to(module.device)
+    try:
+        reaching = module(input_ids=tokens, position_ids=position[None].to(module.device), use_cache=False).logits
+    except _UNFIT:  # it numbers its tokens in another way
+        return 0.0
+    return _apart(reaching[:, :TRUNK].float(), alone[:1, :TRUNK])
 
 
 def over_rows(how: ByRows) -> str:

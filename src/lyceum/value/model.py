@@ -18,7 +18,7 @@ from lyceum.models.load import merged, save_module
 from lyceum.models.packed_paths import packed
 from lyceum.models.policy import Policy, redirect_attention
 from lyceum.models.tree_attention import NotOverTrees
-from lyceum.models.weights import Checkpoint, check_finite, check_folder, read_object
+from lyceum.models.weights import Checkpoint, cast_weights, check_finite, check_folder, read_object
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import told_once
@@ -226,7 +226,8 @@ def copied(policy: Policy) -> transformers.PreTrainedModel:
     nn.init.zeros_(head.weight)
     if head.bias is not None:
         nn.init.zeros_(head.bias)
-    return cast(Any, model).to(device=policy.device, dtype=causal.dtype).requires_grad_(True).eval()
+    cast_weights(model, causal.dtype, policy.device)
+    return model.requires_grad_(True).eval()
 
 
 def loaded(path: str, policy: Policy, may_leave: tuple[str, ...] = ()) -> transformers.PreTrainedModel:
