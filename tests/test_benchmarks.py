@@ -41,6 +41,7 @@ STARTS = {
     "search.py --quick --models base --values likelihood --threads 1": r"majority .*│ +1 │ +[\d.]+",
     "shares.py --quick": r"dapo: task [\d.]+, overlong",
     "sizes.py --quick": r"5M grpo: memory told / measured [\d.]+, disk [\d.]+",
+    "time_left.py --quick": r"grpo: told / took [\d.]+ after step 2",
     "stories.py --quick --levels 0 --threads 1": r"level 0: .*\"best_constant\": [\d.]+",
     "structure.py --quick": r"all_lines +\d+",
     "trees.py --quick --models small --suites leaves --pairs 1 --threads 1": r"of the tokens, [\d.]+ of the time",

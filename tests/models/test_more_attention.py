@@ -11,6 +11,7 @@ from tiny_runs import metrics, mismatch, ran, weights
 from lyceum.core.types import Request, Sampling, Scored
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.learner.local import LocalConfig
+from lyceum.models import tree_attention
 from lyceum.models.packed_paths import packed, trie_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.scratch import character_tokenizer
@@ -48,8 +49,12 @@ def paths_of_a_tree():
 
 
 @EACH
-@pytest.mark.parametrize("recomputed", [False, True])
-def test_values_and_gradients_are_those_of_each_row_alone(name, recomputed):
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["whole", "in blocks"])
+@pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
+def test_values_and_gradients_are_those_of_each_row_alone(name, recomputed, in_blocks, monkeypatch):
+    if in_blocks:
+        monkeypatch.setattr(tree_attention, "MASK_ELEMENTS", 0)
+        monkeypatch.setattr(tree_attention, "BLOCK_ELEMENTS", 0)  # of 16 queries, the fewest
     policy, plain, paths = over_trees(name), PLAIN[name], paths_of_a_tree()
     if recomputed:
         learner = LocalConfig(gradient_checkpointing=True).build(policy, total_steps=1, needs=frozenset())

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import letters, random_trees
 from tiny_models import UNFIT, plain_model, policy_like
+from torch.nn import functional as F
 
 from lyceum.core.forest import build_forest
+from lyceum.models import tree_attention
 from lyceum.models.policy import forest_plan
 from lyceum.models.tree_attention import TreePlan
 
@@ -63,6 +65,71 @@ def test_chains_of_very_different_lengths_are_padded_apart_and_put_back_in_place
     got = plan.attend(0, query, key, value, scale=0.5, window=None)
     for path in paths:
         torch.testing.assert_close(got[path], naive(query, key, value, path, 0.5, None), rtol=1e-4, atol=1e-5)
+
+
+def branches(prompt, length, count):
+    """Paths of one prompt and ``count`` continuations, and how much of each an earlier path has."""
+    begun = torch.arange(prompt)
+    own = torch.arange(prompt, prompt + count * length).split(length)
+    return [torch.cat((begun, of)) for of in own], [0] + [prompt] * (count - 1)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["causal", "two-way"])
+@pytest.mark.parametrize("window", [None, 7, 30, 1000])
+def test_queries_in_blocks_attend_as_all_at_once_forward_and_backward(window, ahead, monkeypatch):
+    paths, owned = branches(23, 41, 3)
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(146, h, 8, generator=draw, dtype=torch.float64) for h in (6, 2, 2))
+    given = torch.randn(146, 6, 8, generator=draw, dtype=torch.float64)
+    sees = torch.zeros(146, dtype=torch.long)
+    sees[40:44] = torch.arange(3, -1, -1)  # a picture of four tokens, seen whole
+
+    def found(elements):
+        monkeypatch.setattr(tree_attention, "MASK_ELEMENTS", elements)
+        monkeypatch.setattr(tree_attention, "BLOCK_ELEMENTS", 0)
+        plan = TreePlan(paths, owned)
+        if ahead:
+            plan.two_way(sees)
+        q, k, v = (x.clone().requires_grad_() for x in (query, key, value))
+        out = plan.attend(0, q, k, v, scale=0.3, window=window)
+        return [out, *torch.autograd.grad(out, (q, k, v), given)]
+
+    for whole, blocks in zip(found(1 << 24), found(0), strict=True):
+        torch.testing.assert_close(blocks, whole, rtol=1e-12, atol=1e-12)
+
+
+def test_no_mask_grows_with_the_square_of_a_long_row(monkeypatch):
+    # Three query heads on a key head: a whole mask had 3 * 4100 * 4100 elements (192 MiB) of the first row, and as many
+    # of each other one.
+    masks, of_chains = [], tree_attention._Chains.mask
+
+    def watched(*args, **keywords):
+        mask = of_chains(*args, **keywords)
+        masks.append(0 if mask is None else mask.numel())
+        return mask
+
+    monkeypatch.setattr(tree_attention._Chains, "mask", watched)
+    paths, owned = branches(100, 4000, 2)
+    plan = TreePlan(paths, owned)
+    query, key, value = (torch.randn(8100, h, 4, requires_grad=True) for h in (3, 1, 1))
+    plan.attend(0, query, key, value, scale=0.5, window=None).sum().backward()
+    forward = 4000 // (tree_attention.BLOCK_ELEMENTS // (3 * 4100)) + 1
+    assert len(masks) == 2 * forward, "each block once, and again in the backward pass; the first row has none"
+    assert 0.9 * tree_attention.BLOCK_ELEMENTS < max(masks) <= tree_attention.BLOCK_ELEMENTS
+    assert not any(chains.masks for chains in plan.buckets)
+
+
+def test_short_rows_keep_their_bits():
+    # What they were computed with before queries were taken in blocks: heads stacked, one additive mask.
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(600, h, 8, generator=draw) for h in (4, 2, 2))
+    got = TreePlan([torch.arange(600)], [0]).attend(0, query, key, value, scale=0.5, window=None)
+    at = torch.arange(600)
+    mask = torch.zeros(600, 600).masked_fill_(at[:, None] < at, float("-inf")).repeat(2, 1)
+    q = query.view(600, 2, 2, 8).permute(1, 2, 0, 3).reshape(1, 2, 1200, 8)
+    k, v = key.transpose(0, 1)[None], value.transpose(0, 1)[None]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[None, None], scale=0.5)
+    assert torch.equal(got, out.view(2, 2, 600, 8).permute(2, 0, 1, 3).reshape(600, 4, 8))
 
 
 def test_nothing_flows_between_trees_or_branches():

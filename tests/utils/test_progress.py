@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import re
 import signal
 import threading
@@ -106,6 +107,42 @@ def test_steps_that_become_longer_are_measured_by_the_last_of_them(now):
             now[0] += 1 if step <= 60 else 3
             some.step(step)
         assert some.seconds_left == 100 * 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("longer", [-0.2, 0.0, 0.25], ids=["shorter", "alike", "longer"])
+def test_after_the_second_step_the_time_told_is_within_a_fifth_of_what_a_run_then_takes(seed, longer, now):
+    # 60 steps of a second, give or take a tenth, whose completions become longer or shorter; a first step of four; two
+    # evaluations of 100 completions and two checkpoints on the way; 200 completions before and after.
+    draw, steps = random.Random(seed), 60
+
+    def evaluated(some, completions):
+        with some.apart("evaluation", completions):
+            now[0] += 0.05 * completions * draw.uniform(0.9, 1.1)
+
+    with Progress(steps, mode="silent") as some:
+        now[0] = 20  # loading
+        evaluated(some, 200)
+        due = range(20, steps, 20)
+        some.to_come = lambda done, last: {
+            "evaluation": 100 * sum(done < at <= last for at in due),
+            "saving": sum(done < at <= last for at in due),
+        }
+        some.at_end = {"saving": 1, "evaluation": 200}
+        some.steps_begin()
+        for step in range(1, steps + 1):
+            now[0] += (4 if step == 1 else 1 + longer * step / steps) * draw.uniform(0.9, 1.1)
+            if step in due:
+                evaluated(some, 100)
+            some.step(step)
+            if step == 2:
+                told, at = some.seconds_left, now[0]
+            if step in due:
+                with some.apart("saving"):
+                    now[0] += 0.5
+        now[0] += 1
+        evaluated(some, 200)
+    assert 0.8 <= told / (now[0] - at) <= 1.2
 
 
 def test_of_a_stage_that_has_not_begun_no_time_is_told(now):

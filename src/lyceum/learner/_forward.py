@@ -19,7 +19,7 @@ from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
 from lyceum.models.frozen import FrozenModel
 from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.policy import Beside, Policy, token_outputs
-from lyceum.models.tree_attention import Scoring, TreePlan
+from lyceum.models.tree_attention import MASK_ELEMENTS, Scoring, TreePlan
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
 Layout = Literal["tree", "rows"]
@@ -53,11 +53,13 @@ class RowsPlan:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **how: Unpack[Scoring]) -> Tensor:
         scale, window = how["scale"], how["window"]
-        if len(how) > 2 or value.shape != key.shape:  # what the tree attention alone has, of which rows are one case
+        masked = self.ahead is not None or (window is not None and window < self.length)
+        # What the tree attention alone has, of which rows are one case.
+        if len(how) > 2 or value.shape != key.shape or (masked and self.length**2 > MASK_ELEMENTS):
             return self._tree.to(query.device).attend(layer, query, key, value, **how)
         q, k, v = (x.view(self.rows, self.length, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
         mask = None
-        if self.ahead is not None or (window is not None and window < self.length):
+        if masked:
             at = torch.arange(self.length, device=q.device)
             distance = at[:, None] - at
             mask = distance >= (0 if self.ahead is None else -self.ahead)

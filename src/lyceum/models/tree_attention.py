@@ -25,6 +25,10 @@ IMPLEMENTATION = "lyceum"
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
 """Configurations' names of layers that attend within a window, and within chunks."""
 
+MASK_ELEMENTS, BLOCK_ELEMENTS = 1 << 24, 1 << 22
+"""The largest mask of whole chains, beyond which queries are taken in blocks, and that of a block: 64 and 16 MiB of
+float32."""
+
 
 class NotOverTrees(NotImplementedError):
     """A model has layers that branches of a token tree cannot share."""
@@ -195,7 +199,9 @@ class _Chains:
     query: Int[Tensor, "C Lq"]
     key: Int[Tensor, "C Lk"]
     query_position: Int[Tensor, "C Lq"]
-    square: bool
+    starts: Sequence[int]
+    lengths: Sequence[int]
+    """Where each chain begins in its path, and how many tokens it has."""
     ahead: Int[Tensor, "C Lq"] | None = None
     """How many tokens after each query it sees; None: none."""
     masks: dict[tuple[int | None, int | None, int, int, torch.dtype], Tensor] = field(default_factory=dict)
@@ -216,7 +222,7 @@ class _Chains:
             always: whether there is a mask even then.
             sinks: keys behind the others that every query sees.
         """
-        if self.square and window is None and chunk is None and repeat == 1 and self.ahead is None and not always:
+        if repeat == 1 and self.causal(window, chunk) and not always:
             return None
         wanted = (window, chunk, repeat, sinks, dtype)
         if wanted not in self.masks:
@@ -231,6 +237,23 @@ class _Chains:
             additive.masked_fill_(~visible, float("-inf"))
             self.masks[wanted] = F.pad(additive, (0, sinks)).repeat(1, repeat, 1).unsqueeze(1)
         return self.masks[wanted]
+
+    def causal(self, window: int | None, chunk: int | None) -> bool:
+        """Whether each query sees all keys up to its own, and their first is the path's."""
+        return not any(self.starts) and window is None and chunk is None and self.ahead is None
+
+    def block(self, chain: int, queries: slice, window: int | None, chunk: int | None) -> tuple[_Chains, slice]:
+        """A run of a chain's queries as a chain of its own, and the keys of the path that they see."""
+        first, last = self.starts[chain] + queries.start, self.starts[chain] + queries.stop
+        begin = 0 if window is None else max(0, first - window + 1)
+        if chunk is not None:
+            begin = max(begin, first // chunk * chunk)
+        end = last if self.ahead is None else self.starts[chain] + self.lengths[chain]
+        keys, of_chain = slice(begin, end), slice(chain, chain + 1)
+        ahead = None if self.ahead is None else self.ahead[of_chain, queries]
+        at = self.query_position[of_chain, queries] - begin
+        query, key = self.query[of_chain, queries], self.key[of_chain, keys]
+        return _Chains(query, key, at, [first], [last - first], ahead), keys
 
 
 class TreePlan:
@@ -273,7 +296,6 @@ class TreePlan:
         heads, dim = query.shape[1:]
         kv_heads, wide = key.shape[1], value.shape[2]
         repeat = heads // kv_heads
-        softcap, sinks = how.get("softcap"), how.get("sinks")
         outputs = []
         for chains in self.buckets:
             count, length = chains.query.shape
@@ -281,30 +303,94 @@ class TreePlan:
             q = F.embedding(chains.query, query.flatten(1)).view(count, length, kv_heads, repeat, dim)
             k = F.embedding(chains.key, key.flatten(1)).view(count, -1, kv_heads, dim).transpose(1, 2)
             v = F.embedding(chains.key, value.flatten(1)).view(count, -1, kv_heads, wide).transpose(1, 2)
-            # Query heads that share a key head are stacked along the query axis, so that keys are not repeated.
-            q = q.permute(0, 2, 3, 1, 4).reshape(count, kv_heads, repeat * length, dim)
-            of_query = None if sinks is None else sinks.view(kv_heads, repeat).repeat_interleave(length, 1)
-            seen = int(sinks is not None and softcap is None)
-            always = softcap is not None or sinks is not None
-            mask = chains.mask(how["window"], repeat, q.dtype, how.get("chunk"), always=always, sinks=seen)
-            if softcap is not None and mask is not None:
-                o = _capped(q, k, v, mask, how["scale"], softcap, of_query)
-            else:
-                o = _fused(q, k, v, mask, how["scale"], of_query)
-            o = o.view(count, kv_heads, repeat, length, wide).permute(0, 3, 1, 2, 4)
-            outputs.append(o.reshape(count * length, heads * wide))
+            q = q.permute(0, 2, 3, 1, 4)
+            large = repeat * chains.query.numel() * chains.key.shape[1] > MASK_ELEMENTS
+            o = (_in_blocks if large else _of_chains)(chains, q, k, v, how)
+            outputs.append(o.permute(0, 3, 1, 2, 4).reshape(count * length, heads * wide))
         packed = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return packed[self.place].view(-1, heads, wide)
 
 
+def _of_chains(
+    chains: _Chains,
+    q: Float[Tensor, "C K R q D"],
+    k: Float[Tensor, "C K k D"],
+    v: Float[Tensor, "C K k E"],
+    how: Scoring,
+) -> Float[Tensor, "C K R q E"]:
+    """Each of R query heads that share a key head, under one mask of all queries and keys."""
+    count, kv_heads, repeat, length, dim = q.shape
+    softcap, sinks = how.get("softcap"), how.get("sinks")
+    # Query heads that share a key head are stacked along the query axis, so that keys are not repeated.
+    q = q.reshape(count, kv_heads, repeat * length, dim)
+    of_query = None if sinks is None else sinks.view(kv_heads, repeat).repeat_interleave(length, 1)
+    seen = int(sinks is not None and softcap is None)
+    always = softcap is not None or sinks is not None
+    mask = chains.mask(how["window"], repeat, q.dtype, how.get("chunk"), always=always, sinks=seen)
+    if softcap is not None and mask is not None:
+        o = _capped(q, k, v, mask, how["scale"], softcap, of_query)
+    else:
+        o = _fused(q, k, v, mask, how["scale"], of_query)
+    return o.view(count, kv_heads, repeat, length, -1)
+
+
+def _in_blocks(
+    chains: _Chains,
+    q: Float[Tensor, "C K R q D"],
+    k: Float[Tensor, "C K k D"],
+    v: Float[Tensor, "C K k E"],
+    how: Scoring,
+) -> Float[Tensor, "C K R q E"]:
+    """The same without a mask that grows with the square of the length: causal where that is all, and else a block of a
+    chain's queries at a time over the keys that these see, computed again in the backward pass.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    length, (repeat, own) = k.shape[2], q.shape[2:4]
+    if how["window"] is not None and how["window"] >= length:
+        how = {**how, "window": None}
+    bare = how.get("softcap") is None and how.get("sinks") is None
+    if bare and chains.causal(how["window"], how.get("chunk")):
+        return _fused(q.flatten(1, 2), k, v, None, how["scale"], None).unflatten(1, (-1, repeat))
+    size = max(16, BLOCK_ELEMENTS // (repeat * length))
+    found: list[Tensor] = []
+    # Parted once, and not a slice at a time, whose gradient would be as large as the whole.
+    for chain, (queries, keys, values) in enumerate(zip(q.unbind(), k.unbind(), v.unbind(), strict=True)):
+        there = chains.lengths[chain]
+        done = [
+            checkpoint(
+                *(_of_block, chains, chain, first, block, keys, values, how),
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+            for first, block in zip(range(0, there, size), queries[:, :, :there].split(size, 2), strict=True)
+        ]
+        found.append(F.pad(torch.cat(done, 2), (0, 0, 0, own - there)))
+    return torch.stack(found)
+
+
+def _of_block(
+    chains: _Chains,
+    chain: int,
+    first: int,
+    q: Float[Tensor, "K R q D"],
+    k: Float[Tensor, "K k D"],
+    v: Float[Tensor, "K k E"],
+    how: Scoring,
+) -> Float[Tensor, "K R q E"]:
+    """A run of a chain's queries from ``first`` on, over the path's keys."""
+    part, keys = chains.block(chain, slice(first, first + q.shape[2]), how["window"], how.get("chunk"))
+    return _of_chains(part, q[None], k[None, :, keys], v[None, :, keys], how)[0]
+
+
 def _fused(
-    q: Float[Tensor, "C K q D"],
+    q: Float[Tensor, "C H q D"],
     k: Float[Tensor, "C K k D"],
     v: Float[Tensor, "C K k E"],
     mask: Float[Tensor, "C 1 q keys"] | None,
     scale: float,
-    sinks: Float[Tensor, "K q"] | None,
-) -> Float[Tensor, "C K q E"]:
+    sinks: Float[Tensor, "H q"] | None,
+) -> Float[Tensor, "C H q E"]:
     """By torch's own kernels, which hold no scores; they take one width for keys and values.
 
     Args:
@@ -322,7 +408,9 @@ def _fused(
         q, k = F.pad(q, (0, v.shape[-1] - width)), F.pad(k, (0, v.shape[-1] - width))
     elif width > wide:
         v = F.pad(v, (0, width - wide))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)[..., :wide]
+    grouped = q.shape[1] != k.shape[1]
+    o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped)
+    return o[..., :wide]
 
 
 def _capped(
@@ -379,4 +467,4 @@ def _pad(chains: list[tuple[Tensor, int]]) -> _Chains:
     at = torch.arange(query.shape[1])
     # A padded query has position 0, where it sees one key: its output is finite and never read.
     position = torch.where(at < (lengths - starts)[:, None], starts[:, None] + at, 0)
-    return _Chains(query, key, position, square=bool((starts == 0).all()))
+    return _Chains(query, key, position, starts.tolist(), (lengths - starts).tolist())
