@@ -20,7 +20,7 @@ from common import CACHE, arguments, machine, say, table, write
 from suites import QUICK, Suite, run_suite, show
 
 from lyceum.core.types import Task
-from lyceum.tasks.rooms import Rooms, RoomsSource, house_of, legal, played
+from lyceum.tasks.rooms import Rooms, house_of, legal, played
 
 PARTS = ("world", "base", "arms")
 TURNS = 16
@@ -51,6 +51,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "grpo": ("grpo", (rollout(),)),
     "gigpo": ("gigpo", (rollout(), "stages.0.credit.state=marked")),
     "arpo": ("arpo", (rollout("branching-turns", ", whole: 4, first_tokens: 3, entropy_weight: 5.0"),)),
+    "archer": ("archer", (rollout(), "stages.0.value.warm_up_steps=2")),
     "salt": ("salt", (rollout(),)),
     "empg": ("empg", (rollout(),)),
 }
@@ -90,23 +91,24 @@ def shown(level: int, **settings: float) -> Callable[[Task], list[str]]:
     return lambda task: [said for said, _ in source.episode(task)]
 
 
-def fetched(source: RoomsSource, commands: Callable[[Task], Sequence[str]], n: int) -> float:
-    tasks = (source[i] for i in range(n))
-    return sum(played(house_of(task), commands(task)[:TURNS]).stage == "fetched" for task in tasks) / n
+def fetched(tasks: Sequence[Task], commands: Callable[[Task], Sequence[str]]) -> float:
+    ends = [played(house_of(task), commands(task)[:TURNS]) for task in tasks]
+    return sum(end.stage == "fetched" for end in ends) / len(tasks)
 
 
 def without_learning(level: int, n: int) -> dict[str, float]:
     """Of one level; see DEFINITIONS."""
     source = Rooms.model_validate({"levels": [level]}).build("heldout", 0)
+    tasks = [source[i] for i in range(n)]
     sensible = shown(level, wander=0)
-    scripts = [of(source[i]) for of in (by_chance, sensible) for i in range(40)]
+    scripts = [of(task) for of in (by_chance, sensible) for task in tasks[:40]]
     return {
-        "random": fetched(source, by_chance, n),
-        "first_door": fetched(source, shown(level, wander=1), n),
-        "fixed": max(fetched(source, lambda _, said=said: said, min(n, 200)) for said in scripts),
-        "shown": fetched(source, shown(level), n),
-        "sensible": fetched(source, sensible, n),
-        "shortest": sum(source[i].columns["shortest"] for i in range(n)) / n,
+        "random": fetched(tasks, by_chance),
+        "first_door": fetched(tasks, shown(level, wander=1)),
+        "fixed": max(fetched(tasks[:200], lambda _, said=said: said) for said in scripts),
+        "shown": fetched(tasks, shown(level)),
+        "sensible": fetched(tasks, sensible),
+        "shortest": sum(task.columns["shortest"] for task in tasks) / n,
     }
 
 
@@ -136,7 +138,10 @@ def main() -> None:
         result = json.loads(args.out.read_text()) | result
     if "world" in args.parts:
         n = 40 if args.quick else 1000
-        result["levels"] = {str(level): without_learning(level, n) for level in (4, 5, 6, 7)}
+        result["levels"] = {}
+        for level in (4, 5, 6, 7):
+            result["levels"][str(level)] = without_learning(level, n)
+            say(f"{level} rooms: {result['levels'][str(level)]}")
         columns = list(result["levels"]["4"])
         table(
             "rooms", ["rooms", *columns], [[k, *(f"{v[c]:.3f}" for c in columns)] for k, v in result["levels"].items()]

@@ -20,6 +20,7 @@ from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 SOURCE = Rooms().build("train", 0)
+TASKS = [SOURCE[index] for index in range(200)]
 TURNS = 16
 SMALL_HOUSE = House(
     {"hall": ("kitchen", "study"), "kitchen": ("hall",), "study": ("hall", "attic"), "attic": ("study",)},
@@ -103,6 +104,7 @@ def test_environment_and_grader_agree_and_the_shortest_way_is_one(index):
 
     assert (outcome(*commands), outcome(*commands[:-1])) == (1.0, 0.0)
     environment = RoomsEnvironment().build()
+    assert environment.key_of(environment.reset(task)) == seen[0].key
     half = [Exchange(command, "") for command in commands[:3]]
     assert environment.replay(task, half) == seen[3].state
 
@@ -120,27 +122,20 @@ def test_houses_are_on_one_side_of_the_split():
 
 def test_every_word_is_one_token():
     tokenizer = word_tokenizer()
-    for index in range(40):
-        task = SOURCE[index]
-        for said, seen in [*SOURCE.episode(task), (task.messages[0]["content"], task.answer)]:
+    for task in TASKS[:40]:
+        for said, seen in [*SOURCE.episode(task), (task.messages[0]["content"], "")]:
             for text in (said, seen):
                 tokens = tokenizer.tokenize(text)
                 assert "".join(tokens) == text
                 assert {token for token in tokens if len(token) == 1} <= {".", ",", ":", "\n"}
 
 
-def fetched(source, commands_of, n):
+def fetched(commands_of, tasks=TASKS):
     """Share of tasks in which these commands fetch the thing."""
-    return (
-        sum(
-            played(house_of(task), commands_of(task, place)[:TURNS]).stage == "fetched"
-            for place, task in enumerate(source[i] for i in range(n))
-        )
-        / n
-    )
+    return sum(played(house_of(task), commands_of(task)[:TURNS]).stage == "fetched" for task in tasks) / len(tasks)
 
 
-def random_commands(task, _):
+def random_commands(task):
     rng, house = random.Random(task.id), house_of(task)
     place, said = house.begin, []
     while place.stage != "fetched" and len(said) < TURNS:
@@ -149,42 +144,34 @@ def random_commands(task, _):
     return said
 
 
-def shown(settings):
-    source = settings.build("train", 0)
-    return lambda task, _: [said for said, _ in source.episode(task)]
+def shown(**settings):
+    source = Rooms(**settings).build("train", 0)
+    return lambda task: [said for said, _ in source.episode(task)]
 
 
 def test_neither_fixed_answers_nor_random_moves_nor_the_habit_come_near_what_is_possible():
-    n = 200
-    of_others = [random_commands(SOURCE[i], i) for i in range(40)] + [
-        [said for said, _ in Rooms(wander=0).build("train", 0).episode(SOURCE[i])] for i in range(40)
-    ]
-    fixed = max(fetched(SOURCE, lambda *_, said=said: said, 100) for said in of_others)
-    chance = fetched(SOURCE, random_commands, n)
-    habit = fetched(SOURCE, shown(Rooms(wander=1)), n)
-    imitated = fetched(SOURCE, shown(Rooms()), n)
-    sensible = fetched(SOURCE, shown(Rooms(wander=0)), n)
-    assert fixed < 0.05
-    assert habit == 0
-    assert chance < 0.3 < imitated < 0.5
-    assert sensible > 0.95
+    of_others = [of(task) for of in (random_commands, shown(wander=0)) for task in TASKS[:40]]
+    assert max(fetched(lambda _, said=said: said, TASKS[:100]) for said in of_others) < 0.05
+    assert fetched(shown(wander=1)) == 0
+    assert fetched(random_commands) < 0.3 < fetched(shown()) < 0.5
+    assert fetched(shown(wander=0)) > 0.95
 
 
 def test_the_visitor_reads_no_plan_and_is_within_a_few_rooms_of_the_shortest_way():
     source = Rooms(wander=0).build("train", 0)
     assert isinstance(source, ShowsEpisodes)
-    more = [len(source.episode(source[i])) - source[i].columns["shortest"] for i in range(200)]
+    more = [len(source.episode(task)) - task.columns["shortest"] for task in TASKS]
     assert min(more) == 0
-    assert 0.3 < sum(more) / 200 < 3
+    assert 0.3 < sum(more) / len(more) < 3
 
 
 def test_states_recur_within_a_group_so_that_turns_can_be_compared():
     # Eight random walks of each of 40 houses: how many commands are given where another one of the group was.
     compared = total = 0
-    for index in range(40):
-        house, before = house_of(SOURCE[index]), list[str]()
+    for task in TASKS[:40]:
+        house, before = house_of(task), list[str]()
         for sample in range(8):
-            rng, place = random.Random(f"{index}/{sample}"), house.begin
+            rng, place = random.Random(f"{task.id}/{sample}"), house.begin
             for _ in range(TURNS):
                 before.append(text_of(house, place))
                 place = rng.choice([*legal(house, place).values()])

@@ -44,11 +44,14 @@ class HouseEnvironment:
         house = house_of(task)
         return Visit(house, played(house, [said for said, _ in exchanges]))
 
+    def key_of(self, state: Visit) -> str:
+        return text_of(state.house, state.place)
+
     async def step(self, state: Visit, turn: Node, said: str, context: GradingContext) -> Observation[Visit]:
         after = legal(state.house, state.place).get(said.strip())
         now = replace(state, place=after or state.place)
         fetched = now.place.stage == "fetched"
-        text = text_of(state.house, now.place)
+        text = self.key_of(now)
         messages = () if fetched else ({"role": "user", "content": text},)
         return Observation(
             now, messages, reward=float(fetched), end=fetched, key=text, calls=1, failed=int(after is None)
