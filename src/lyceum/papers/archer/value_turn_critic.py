@@ -85,7 +85,7 @@ class TurnValues:
             redirect_attention(model)
         body = cast(nn.Module, getattr(model, model.base_model_prefix))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(counter_seed("turn-critic", seed) % 2**63)
+            torch.manual_seed(counter_seed("turn-critic", seed))
             heads = {name: head(of * model.config.hidden_size, model.config.hidden_size) for name, of in HEADS.items()}
         self.device = model.device
         self.critic = nn.ModuleDict({"body": body, **heads}).to(self.device)
