@@ -102,6 +102,20 @@ def test_an_environments_key_says_which_steps_start_in_the_same_state():
     assert marked().select(torch.tensor([1])).node_key == {1: "door", 3: "door"}, "nodes are not renumbered"
 
 
+def test_a_state_that_is_come_back_to_is_the_one_in_which_all_began():
+    # Three steps of two rows from the hall, and one from the door: two first ones, and the second of one row.
+    root = Node(None, [1], Origin.PROMPT, key="hall")
+    for steps, reward in ((("hall", "end"), 1.0), (("door", "end"), 0.0)):
+        leaf = root
+        for number, key in enumerate(steps):
+            leaf = drawn(leaf, [5 + number + 2 * int(reward)], key)
+        leaf.grade = Grade(reward)
+    credited = GiGPO(state="marked", gamma=0.5).build()(build_forest([Tree(Task("t", ()), [root])], decode=letters))
+    # Returns from the hall: 1/2 and 1 of the first row, 0 of the second, mean 1/2.
+    assert credited.metrics["steps_compared"] == 3
+    assert credited.advantage.tolist() == [[0, 0.5, 1], [0, -1, -0.5]]
+
+
 def test_an_observation_is_a_state_and_no_step():
     # Both act, see the same and act again; the judged step that ends within the second action is no door.
     root = Node(None, [1], Origin.PROMPT)

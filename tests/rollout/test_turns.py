@@ -87,6 +87,15 @@ def trees_of(policy, settings: Turns, rollout=None, **more) -> list:
     return run_async(runtime.run(TASKS, rollout or settings.build(), key=0))
 
 
+class Named(Told):
+    """Names the state in which trajectories begin, too."""
+
+    kind: Literal["test-named"] = "test-named"
+
+    def key_of(self, state):
+        return f"after {state}"
+
+
 class Failing(Told):
     """Fails on about a quarter of the turns, in one of the ways in which environments do."""
 
@@ -258,6 +267,12 @@ def test_the_models_context_ends_a_trajectory_before_an_answer_that_does_not_fit
             assert leaf.origin is Origin.POLICY
             assert leaf.finish == "length"
             assert len(leaf.path_tokens()) <= policy.context_length
+
+
+def test_where_a_trajectory_begins_is_named_where_the_environment_names_it():
+    for environment, key in ((Named(max_turns=1), "after 0"), (Told(max_turns=1), None)):
+        settings = settings_of().model_copy(update={"environment": environment})
+        assert {tree.root.key for tree in trees_of(POLICIES["smollm2"], settings)} == {key}
 
 
 def test_rewards_keys_and_counts_stand_on_the_nodes():

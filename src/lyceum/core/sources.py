@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import UInt
 
-from lyceum.core.types import JudgedStep, LeftOut, PromptReader, Task, TaskSource
+from lyceum.core.types import Exchange, JudgedStep, LeftOut, PromptReader, Task, TaskSource
 
 
 @runtime_checkable
@@ -80,6 +80,15 @@ class JudgesSteps(Protocol):
 
     def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
         """The steps that the rule finds in a completion's text, in order: 1 correct, 0 incorrect."""
+        ...
+
+
+@runtime_checkable
+class ShowsEpisodes(Protocol):
+    """A task source with worked episodes of several turns, which fine-tuning imitates instead of a completion."""
+
+    def episode(self, task: Task) -> Sequence[Exchange]:
+        """What the assistant says, and what it is answered; the answer to its last turn is not read. At least one."""
         ...
 
 

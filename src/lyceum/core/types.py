@@ -584,11 +584,13 @@ class MarkedPath(NamedTuple):
         tokens: from the prompt's first on.
         prompt: how many of them are the prompt's.
         ends: ends of its steps, increasing, in tokens of the path; none: its end alone.
+        starts: where each begins, where steps are turns with something between them; else where the one before ends.
     """
 
     tokens: Sequence[int]
     prompt: int = 0
     ends: Sequence[int] = ()
+    starts: Sequence[int] = ()
 
 
 class Judgement(NamedTuple):
@@ -880,6 +882,7 @@ class Served(Protocol):
 
 
 S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -937,6 +940,15 @@ class Environment(Protocol[S]):
 
     def replay(self, task: Task, exchanges: Sequence[Exchange]) -> S:
         """The state after turns that stand already, without asking anyone: rollouts start anywhere."""
+        ...
+
+
+@runtime_checkable
+class NamesStates(Protocol[S_contra]):
+    """An environment that names a state without a turn, so that those in which trajectories begin have a key too."""
+
+    def key_of(self, state: S_contra) -> str:
+        """The name that ``Observation.key`` gives the same state."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Origin, Task, Trace
+from lyceum.core.types import Exchange, Origin, Task, Trace
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 
@@ -55,5 +55,35 @@ def demonstrated(policy: Policy, trace: Trace, max_completion_tokens: int | None
                 node = node.add(part, origin, policy.decode(part))
             start = stop
     node.finish = "stop" if len(kept) == len(tokens) else "length"
+    tree.chosen = [node]
+    return tree
+
+
+def demonstrated_episode(
+    policy: Policy, task: Task, exchanges: Sequence[Exchange], max_completion_tokens: int | None = None
+) -> Tree:
+    """A prompt with the turns of an episode to imitate below it, and between them what they are answered, ungraded.
+
+    It is written as the rollout ``turns`` writes conversations; a completion is an episode of one turn.
+
+    Args:
+        exchanges: at least one; the answer to the last turn is not read.
+        max_completion_tokens: maximum of all turns together.
+    """
+    prompt = policy.renderer.render(task.messages)
+    tree = Tree(Task(task.id, task.messages), [Node.prompt(list(prompt.tokens))])
+    node, left = tree.root, max_completion_tokens
+    for place, (said, seen) in enumerate(exchanges):
+        turn = policy.encode(said)
+        node = add_demonstration(node, turn, said, left)
+        left = None if left is None else left - len(node.tokens)
+        if node.finish == "length" or place == len(exchanges) - 1:
+            break
+        if left == 0:
+            node.finish = "length"
+            break
+        answer = policy.renderer.follow(prompt, turn, [{"role": "user", "content": seen}])
+        node.finish, prompt = None, answer.prompt
+        node = node.add(list(answer.tokens), Origin.PROMPT, seen)
     tree.chosen = [node]
     return tree

@@ -36,7 +36,9 @@ from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
 BASE, PLAIN = "base", "plain"
-UNTRAINED = SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES = "scratch", "scratch-pictures", "scratch-stories"
+SCRATCH, SCRATCH_PICTURES = "scratch", "scratch-pictures"
+SCRATCH_STORIES, SCRATCH_WORLDS = "scratch-stories", "scratch-worlds"
+UNTRAINED = (SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES, SCRATCH_WORLDS)
 ADAPTERS = "adapter_config.json"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
@@ -66,7 +68,8 @@ class ModelSettings(Settings):
 
     path: PathText = BASE
     """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees),
-    ``scratch-stories`` (untrained, its tokens are words), a folder, a run's (its model), a hub name, a .gguf file."""
+    ``scratch-stories`` and ``scratch-worlds`` (untrained, their tokens are words), a folder, a run's (its model), a hub
+    name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -414,6 +417,10 @@ def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, t
         from lyceum.models.scratch_stories import build_scratch_stories
 
         return build_scratch_stories(seed=settings.seed)
+    if settings.path == SCRATCH_WORLDS:
+        from lyceum.models.scratch_worlds import build_scratch_worlds
+
+        return build_scratch_worlds(seed=settings.seed)
     from lyceum.models.scratch_pictures import build_scratch_pictures
 
     return build_scratch_pictures(seed=settings.seed)

@@ -66,7 +66,7 @@ class ModelReward(RewardSettings):
             return await self.of_answers(leaves, context)
         ends = TokenEnds(context.decode)
         asked = [Cut(leaf, self.ends(leaf, context)) for leaf in leaves]
-        said = await context.judge([MarkedPath(one.leaf.path_tokens(), one.prompt, one.ends) for one in asked])
+        said = await context.judge([self.marked(one) for one in asked])
         return [self.graded(one, judged, ends.of(one.leaf)) for one, judged in zip(asked, said, strict=True)]
 
     async def of_answers(self, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
@@ -79,6 +79,10 @@ class ModelReward(RewardSettings):
             Grade(one.outcome, parts={"outcome": one.outcome, "shown": tokens})
             for one, tokens in zip(said, shown, strict=True)
         ]
+
+    def marked(self, cut: Cut) -> MarkedPath:
+        starts = [start for _, start, _ in turn_spans(cut.leaf)] if self.cut == "turns" else ()
+        return MarkedPath(cut.leaf.path_tokens(), cut.prompt, cut.ends, starts)
 
     def ends(self, leaf: Node, context: GradingContext) -> list[int]:
         """Ends of the steps, in tokens of the path."""
@@ -128,14 +132,21 @@ class Cut:
 
 def turns(leaf: Node) -> list[tuple[Node, int]]:
     """What the policy wrote last before anyone else did, or before the end, and the path's tokens up to there."""
-    found: list[tuple[Node, int]] = []
-    at = 0
+    return [(node, end) for node, _, end in turn_spans(leaf)]
+
+
+def turn_spans(leaf: Node) -> list[tuple[Node, int, int]]:
+    """The last node of each turn, and where the turn begins and ends, in tokens of the path."""
+    found: list[tuple[Node, int, int]] = []
+    at = start = 0
     path = leaf.path()
-    for node, after in zip(path, [*path[1:], None], strict=True):
-        at += len(node.tokens)
+    for before, node, after in zip([None, *path], path, [*path[1:], None], strict=False):
         wrote = node.origin is Origin.POLICY
+        if wrote and (before is None or before.origin is not Origin.POLICY):
+            start = at
+        at += len(node.tokens)
         if wrote and (after is None or after.origin is not Origin.POLICY):
-            found.append((node, at))
+            found.append((node, start, at))
     return found
 
 

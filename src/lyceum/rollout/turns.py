@@ -22,6 +22,7 @@ from lyceum.core.types import (
     Exchange,
     Grade,
     History,
+    NamesStates,
     Observation,
     Origin,
     Rollout,
@@ -164,6 +165,8 @@ class Conversation:
                 state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
         except Exception as error:
             self.begin_failure = failure(settings.environment, error)
+        if self.begin_failure is None and start.key is None and isinstance(environment, NamesStates):
+            start.key = environment.key_of(state)
         sampling = affordable(settings.sampling, start, samples, context)
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})

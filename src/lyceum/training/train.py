@@ -38,7 +38,7 @@ from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.sft import SupervisedStage, completion_of
+from lyceum.training.stages.sft import SupervisedStage, episode_of
 from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
@@ -187,7 +187,8 @@ def _longest(recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerB
     for stage in recipe.stages:
         if isinstance(stage, SupervisedStage):
             tasks = stage.source(source, recipe.seed)
-            texts = [completion_of(tasks, task) for task in first_tasks(tasks, LOOKED_AT)]
+            episodes = [episode_of(tasks, task) for task in first_tasks(tasks, LOOKED_AT)]
+            texts = ["".join(map("".join, episode)) for episode in episodes]
             lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts]
             longest = max([longest, *(min(n, stage.max_completion_tokens) for n in lengths)])
         elif (data := stage.composition().data) is not None and data.given:

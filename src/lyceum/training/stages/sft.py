@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,9 +17,10 @@ from lyceum.core.settings import (
     StageSettings,
     TasksSettings,
 )
+from lyceum.core.sources import ShowsEpisodes, source_of
 from lyceum.core.tree import Tree
-from lyceum.core.types import Task, TaskSource, Trace
-from lyceum.models.demonstrations import demonstrated
+from lyceum.core.types import Exchange, Task, TaskSource
+from lyceum.models.demonstrations import demonstrated_episode
 from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
 from lyceum.training.stages.session import Session
@@ -75,7 +76,7 @@ class SupervisedStage(StageSettings):
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""
         tasks = self.source(source, 0)
-        completion_of(tasks, tasks[0])
+        episode_of(tasks, tasks[0])
 
     def source(self, of_recipe: TaskSource, seed: int) -> TaskSource:
         """The stage's tasks, of the run's seed."""
@@ -146,8 +147,7 @@ class SupervisedRun:
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        traces = [Trace(task.id, task.messages, completion_of(self.source, task)) for task in tasks]
-        return [demonstrated(policy, trace, longest) for trace in traces]
+        return [demonstrated_episode(policy, task, episode_of(self.source, task), longest) for task in tasks]
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -166,12 +166,19 @@ class SupervisedRun:
         self.engine.version = self.session.first_step + self.step
 
 
-def completion_of(source: TaskSource, task: Task) -> str:
-    """The completion of a task that is imitated. Raises RecipeError where it has none."""
+def episode_of(source: TaskSource, task: Task) -> Sequence[Exchange]:
+    """What is imitated of a task: its worked episode, or its completion as an episode of one turn.
+
+    Raises:
+        RecipeError: the task has neither.
+    """
+    its_own, own = source_of(source, task)
+    if isinstance(its_own, ShowsEpisodes):
+        return its_own.episode(own)
     text = source.imitated(task)
     if not text:
         raise RecipeError(
             f"tasks: task {task.id!r} has no column 'demonstration', which stage 'sft' imitates; allowed: rows with a "
             "completion, messages that end with an answer, an answer, or tasks.columns.demonstration"
         )
-    return text
+    return [Exchange(text, "")]
