@@ -23,6 +23,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SECONDS = 300
 """Of a crowded machine."""
 STARTS = {
+    "agents.py --quick --parts cost --threads 1": r"one row a request computes [\d.]+ times the tokens",
     "asynchrony.py --quick --parts lengths": r"lengths: .*'trained_to_drawn': [\d.]+",
     "faults.py --quick": r"1/2 fixed, worker loads, step \d: .*'other_bits': 0",
     "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",

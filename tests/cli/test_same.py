@@ -1,6 +1,7 @@
 """Where two runs first differ: the step, the part and the metrics."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,18 @@ def test_where_they_part_and_what_they_were_made_with(runs, other, said, capsys)
     out = capsys.readouterr().out
     for words in said:
         assert words in out
+
+
+def test_that_a_run_went_by_the_clock_is_said(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "seed", tmp_path / "seed")
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["by_clock"] is False
+    (run / "summary.json").write_text(json.dumps(summary | {"by_clock": True}))
+    said = "its batches depend on the clock (waits=false): last bits differ from run to run"
+    assert main(["same", str(runs / "a"), str(run)]) == 1
+    assert said in capsys.readouterr().out
+    assert main(["same", str(runs / "a"), str(runs / "seed")]) == 1
+    assert said not in capsys.readouterr().out
 
 
 def test_as_json(runs, capsys):

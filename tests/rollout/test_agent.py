@@ -6,7 +6,19 @@ import time
 
 import pytest
 import torch
-from agent_fixtures import POLICIES, POLICY, TASKS, ask, drawn, leaves_of, one_reply, one_tree, three_turns, trees_of
+from agent_fixtures import (
+    POLICIES,
+    POLICY,
+    TASKS,
+    ask,
+    drawn,
+    leaves_of,
+    one_reply,
+    one_tree,
+    post,
+    three_turns,
+    trees_of,
+)
 from ended_processes import has_ended
 
 from lyceum.core.forest import build_forest
@@ -37,8 +49,8 @@ def test_a_resent_history_is_one_path_and_nothing_is_tokenised_again():
         assert origins == [Origin.PROMPT, *[Origin.POLICY, Origin.TOOL] * 2, Origin.POLICY]
         assert leaf.grade.outcome in (0.0, 1.0)
     assert rollout.metrics(trees) == {
-        "requests": 3.0, "leaves": 1.0, "refused": 0, "overridden": 0, "vanished": 0, "failed": 0, "late": 0, "cut": 0,
-        "silent": 0,
+        "requests": 3.0, "leaves": 1.0, "refused": 0, "overridden": 0, "vanished": 0, "unknown": 0, "failed": 0,
+        "late": 0, "cut": 0, "silent": 0,
     }  # fmt: skip
 
 
@@ -165,6 +177,20 @@ async def times_out_by_itself(base_url, api_key, messages):
         await asyncio.sleep(100)
 
 
+class Quits(BaseException):
+    """No ``Exception``: most code lets it pass."""
+
+
+async def quits(base_url, api_key, messages):
+    await ask(base_url, api_key, messages)
+    raise Quits("for today")
+
+
+def interrupts_in_a_thread(base_url, api_key, messages):
+    one_reply(base_url, api_key, messages)
+    raise KeyboardInterrupt
+
+
 LATE = "agent: no result within 1 seconds of its own (timeout_seconds)"
 FAILURES = [
     (raises, "failed", "agent: KeyError: 'no such tool'"),
@@ -173,6 +199,8 @@ FAILURES = [
     (exits, "failed", "agent: it called sys.exit(0)"),
     (cancels, "failed", "agent: it was cancelled, and not by the run"),
     (times_out_by_itself, "failed", "agent: TimeoutError:"),
+    (quits, "failed", "agent: Quits: for today"),
+    (interrupts_in_a_thread, "failed", "agent: RuntimeError: KeyboardInterrupt"),
     (returns_a_set, "failed", "agent: TypeError: the agent returned {1, 2} "),
 ]
 
@@ -243,6 +271,23 @@ def test_an_agent_that_does_not_take_no_for_an_answer_is_ended():
     rollout, trees = trees_of(agent, max_requests=2, samples=1)
     assert rollout.metrics(trees) | {"requests": 2.0, "refused": 200, "cut": 2} == rollout.metrics(trees)
     assert time.monotonic() - began < 60
+
+
+def test_requests_without_the_key_of_an_episode_under_way_are_refused_and_counted():
+    ended = []
+
+    async def agent(base_url, api_key, messages):
+        body = {"messages": messages}
+        for headers in ({}, {"authorization": "Bearer sk-guessed"}, {"authorization": f"Basic {api_key}"}):
+            assert (await post(base_url, "", body, headers=headers))[0] == 401
+        if ended:
+            assert (await post(base_url, ended[-1], body))[0] == 401
+        await ask(base_url, api_key, messages, max_tokens=2)
+        ended.append(api_key)
+        return 1.0
+
+    rollout, trees = trees_of(agent, samples=2, concurrency=1, tasks=TASKS[:1])
+    assert rollout.metrics(trees) | {"unknown": 7, "refused": 0, "requests": 1.0} == rollout.metrics(trees)
 
 
 class AskedEngine(EmbeddedEngine):

@@ -51,6 +51,7 @@ def test_a_run_trains_and_evaluates_an_agent_and_resumes_to_the_same_bits(run):
     whole = run("whole", "steps=3")
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["after"]["overall"]["mean"] == 1.0, "as the agent says it, and no single completion would be"
+    assert summary["by_clock"] is False
     lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "rollout/agent/requests" in line]
     assert [line["rollout/agent/requests"] for line in steps] == [2.0] * 3

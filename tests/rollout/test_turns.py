@@ -139,6 +139,28 @@ def test_a_step_that_fails_leaves_its_trajectory_ungraded(how, reason):
     assert all(("it broke" in (leaf.grade.details or "")) == (how == "raises") for leaf in failed)
 
 
+class Slow(Told):
+    kind: Literal["test-slow"] = "test-slow"
+
+    async def step(self, state, turn, said, context) -> Observation[int]:
+        await asyncio.sleep(turn.address % 7 * 0.01)
+        return await super().step(state, turn, said, context)
+
+
+def test_the_engine_goes_on_where_an_environment_is_not_waited_for_and_draws_the_same_tokens():
+    policy, drawn, steps = POLICIES["smollm2"], [], []
+    for waits in (True, False):
+        settings = settings_of().model_copy(update={"environment": Slow(max_turns=3), "waits": waits})
+        assert settings.by_clock is not waits is not settings.independent().by_clock
+        engine = EmbeddedEngine(policy)
+        runtime = InProcess(policy, engine, all_right, seed=3, tools=settings.tools)
+        trees = run_async(runtime.run(TASKS, settings.build(), key=0))
+        drawn.append([leaf.path_tokens() for tree in trees for leaf in tree.trajectories])
+        steps.append(engine.occupancy.steps)
+    assert drawn[0] == drawn[1]
+    assert steps[0] < steps[1], "in smaller batches"
+
+
 class FailingToBegin(Told):
     """Has no state for one of the tasks."""
 

@@ -90,12 +90,13 @@ def of_runs(name: str, a: Path, b: Path) -> dict[str, Any]:
     found = first_difference(digests, read_digests(b))
     versions = [read_summary(run).get("versions") or {} for run in (a, b)]
     made_with = differences(read_recipe(a), read_recipe(b)) | differences(*versions)
+    by_clock = any(read_summary(run).get("by_clock") for run in (a, b))
     differs = None
     if found is not None:
         stages = {line["step"]: line.get("stage") for line in read_run_folder(a).metrics}
         stage = stages.get(found.step) if len(set(stages.values())) > 1 else None
         differs = {"step": found.step, "stage": stage, "part": found.part, "values": dict(found.values)}
-    return {"run": name, "steps": len(digests), "differs": differs, "made_with": made_with}
+    return {"run": name, "steps": len(digests), "differs": differs, "by_clock": by_clock, "made_with": made_with}
 
 
 def of_checkouts(a: Path, b: Path, words: Sequence[str], out: Output) -> list[dict[str, Any]]:
@@ -163,6 +164,8 @@ def lines_of(found: Sequence[dict[str, Any]]) -> list[str]:
             continue
         stage = f" ({differs['stage']})" if differs["stage"] else ""
         lines.append(f"{each['run']}: first differs at step {differs['step']}{stage} in {differs['part']}")
+        if each.get("by_clock"):
+            lines.append("  its batches depend on the clock (waits=false): last bits differ from run to run")
         for title, what in (("", differs["values"]), ("  made with", each["made_with"])):
             lines += [title] if title and what else []
             shown = list(what.items())[:SHOWN]

@@ -118,6 +118,12 @@ class RolloutSettings(Component, slot="rollout"):
         return None
 
     @property
+    def by_clock(self) -> bool:
+        """Whether which requests share a batch depends on the clock: a killed run then loses nothing, but its last bits
+        are others when it is resumed."""
+        return False
+
+    @property
     def offers(self) -> frozenset[Gift]:
         fixed = self.size is not None and self.size.setting != "iterations" and self.size.number is not None
         settable = self.size is not None and self.size.setting == "samples"

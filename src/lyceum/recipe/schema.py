@@ -599,6 +599,12 @@ def as_finished(stage: StageSettings) -> bool:
     return runtime is not None and runtime.as_finished
 
 
+def by_clock(stage: StageSettings) -> bool:
+    """Whether two runs of a stage differ in their last bits, since the clock decides what shares a batch."""
+    rollout = stage.composition().rollout
+    return as_finished(stage) or (rollout is not None and rollout.by_clock)
+
+
 def adapters_alone(model: ModelSettings) -> str:
     """Why a model's adapters mean nothing without it, as a clause; empty where they can be read with it."""
     if model.lora is None:

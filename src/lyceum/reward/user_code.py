@@ -229,7 +229,8 @@ def caller(
 
 @contextmanager
 def ending_its_call() -> Iterator[None]:
-    """Let a function's ``sys.exit``, or a cancellation of its own, end its call and not the run."""
+    """Let a function's ``sys.exit``, a cancellation of its own, or an exception that is none of ``Exception``, end its
+    call and not the run."""
     try:
         yield
     except SystemExit as error:
@@ -239,6 +240,10 @@ def ending_its_call() -> Iterator[None]:
         if task is None or task.cancelling():  # by the run, or the time limit
             raise
         raise WorkerError("it was cancelled, and not by the run", user_traceback(error)) from error
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise WorkerError(describe(error), user_traceback(error)) from error
 
 
 def serve(

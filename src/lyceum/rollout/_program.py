@@ -45,7 +45,9 @@ async def in_thread(function: Callable[[], T]) -> T:
         if error is None:
             future.set_result(result)  # pyright: ignore[reportArgumentType]
         else:
-            future.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
+            # Ctrl-C is no thread's: what raises it there is the function itself, which ends no run by it.
+            foreign = isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit)
+            future.set_exception(RuntimeError(type(error).__name__) if foreign else error)
 
     def work() -> None:
         result, raised = None, None

@@ -52,7 +52,7 @@ from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import user_traceback
 
 KEY = "rollout.function"
-COUNTED = ("requests", "refused", "overridden", "vanished")
+COUNTED = ("requests", "refused", "overridden", "vanished", "unknown")
 """What the endpoint counts of an episode (``Served.counts``)."""
 LEAVES, FAILED, LATE, CUT, SILENT = "leaves", "failed", "late", "cut", "silent"
 """``Node.stats`` of the leaf that stands for an episode, beside ``COUNTED``: its leaves, and whether its agent raised,
@@ -117,6 +117,10 @@ class Agent(RolloutSettings):
             got = "neither" if self.function is None else "both"
             raise ValueError(f"function, program: got {got}; allowed: one, such as function=FILE.py:NAME")
         return self
+
+    @property
+    def by_clock(self) -> bool:
+        return not self.waits
 
     @property
     def size(self) -> Size:
@@ -247,7 +251,8 @@ class Agent(RolloutSettings):
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Requests and leaves per episode; of the step's episodes, how many raised, ran out of time, met a limit or
-        never asked; requests that were refused, asked for another way of sampling, or whose reply nobody waited for."""
+        never asked; requests that were refused, asked for another way of sampling, whose reply nobody waited for, or
+        that came with no key of an episode under way."""
         ended = [leaf for tree in trees for leaf in tree.trajectories]
         number = max(1, len(ended))
 

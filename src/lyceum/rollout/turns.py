@@ -72,6 +72,13 @@ class Turns(RolloutSettings):
     """What the policy reads of its earlier turns: ``append``: what it wrote; ``template``: what the chat template makes
     of them (Qwen 3 takes thoughts out before a user's next message). Where that differs the trajectory goes on below
     what is the same, and what was left is one more row of its episode."""
+    waits: bool = True
+    """Whether the engine waits while the environment answers, so that a resumed run is the same run. With false it goes
+    on, which is faster with slow tools: batches then differ from run to run, and so do last bits."""
+
+    @property
+    def by_clock(self) -> bool:
+        return not self.waits
 
     @property
     def size(self) -> Size:
@@ -82,8 +89,7 @@ class Turns(RolloutSettings):
         return self.model_copy(update={"samples": n})
 
     def independent(self) -> Turns:
-        of = self
-        return Turns(samples=of.samples, environment=of.environment, sampling=of.sampling, history=of.history)
+        return Turns(**{name: getattr(self, name) for name in Turns.model_fields if name != "kind"})
 
     def build(self) -> Rollout:
         return partial(self.roll, require_built(self.environment, self.environment.build(), Environment))
@@ -217,7 +223,7 @@ class Conversation:
             async with limit:
                 with ending_its_call():
                     step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
-                    observed: Any = await self.context.outside(step)
+                    observed: Any = await (self.context.outside(step) if self.settings.waits else step)
         except Exception as error:
             turn.grade = failure(settings, error)
             if limit.expired():

@@ -71,6 +71,8 @@ class ChatEndpoint:
     def __init__(self, renderer: Renderer, context_length: int) -> None:
         self.renderer, self.context_length = renderer, context_length
         self.episodes: dict[str, ServedEpisode] = {}
+        self.unknown = 0
+        """Requests without the key of an episode, not yet counted with any."""
         self._http = HttpServer(self.respond, MOST_BYTES)
 
     async def address(self) -> str:
@@ -119,6 +121,7 @@ class ChatEndpoint:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         episode = self.episodes.get(key.strip()) if scheme.lower() == "bearer" else None
         if episode is None:
+            self.unknown += 1
             given = "the key given" if key else "no key"
             raise NotServed(401, f"got {given}; allowed: that of an episode which is under way", "invalid_api_key")
         with episode.counted():
@@ -187,6 +190,7 @@ class ServedEpisode:
             await asyncio.wait(self._asking)
         if self._client is not None:
             await self._client.close()
+        self.counts["unknown"], self._endpoint.unknown = self._endpoint.unknown, 0
 
     def cancel(self) -> None:
         for drawing in self._asking:

@@ -25,7 +25,7 @@ from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.models.renderer import Renderer
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
-from lyceum.recipe.schema import Recipe
+from lyceum.recipe.schema import Recipe, by_clock
 from lyceum.reward.base import Combined, allow_code, combine, named_code
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.run.checkpoint import CheckpointError
@@ -405,7 +405,7 @@ async def _train(
         with allow_code():
             evaluator = _evaluator(recipe, evaluation_source, combine(recipe.reward, evaluation_source))
     run.begin()
-    run.summary({"threads": torch.get_num_threads()})
+    run.summary({"threads": torch.get_num_threads(), "by_clock": any(map(by_clock, recipe.stages))})
     run.keep_given({} if given is None else given.files)
     _say_changed(recipe, run)
     if (unused := left_out(source)) != LeftOut():
