@@ -14,6 +14,9 @@ OTHERS = {
     "teacher_divergence": 0.0,
     "teacher_compared_mass": 1.0,
     "relative_entropy": 0.0,
+    "masked_logprob": -1.5,
+    "old_masked_logprob": -1.5,
+    "masked_entropy": 1.0,
 }
 """Columns that an objective has from its reductions or its credit."""
 

@@ -30,6 +30,10 @@ SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], lev
 
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
+SEES = [*stages(1, 2), "model={beside}/model"]
+A_START = [*stages(60, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"]
+"""A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
+
 
 LINES: dict[str, Proof] = {
     "acereason": Proof(
@@ -161,6 +165,12 @@ LINES: dict[str, Proof] = {
         longer=["steps=3", "tasks_per_step=32", "learner.warmup_steps=1"],
     ),
     "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
+    "gui-r1": Proof(
+        ["reward/part/task", "reward/part/format", LEARNS],
+        {"reward=[task]": "grades", "reward.0.weight=0.1": "grades"},
+        SEES,
+        beside=A_START,
+    ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
     "heron": Proof(
         ["value/updates", "labels/factor/2", "reward/part/model/outcome"],
@@ -180,6 +190,12 @@ LINES: dict[str, Proof] = {
         ["value/updates", "reward/part/model/process"],
         {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},
         ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+    ),
+    "infi-mmr": Proof(
+        [LEARNS],
+        {f"stages.{phase}.curriculum=uniform": "draw" for phase in ("text", "captions", "pictures")},
+        [*stages(1, 1, 1, 1), "model={beside}/model"],
+        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
     ),
     "ipo": Proof(["pairs"], {"objective.loss=sigmoid": "weights"}),
     "json-answer": Proof(
@@ -340,6 +356,12 @@ LINES: dict[str, Proof] = {
         ["nll", "pairs", "value_loss"],
         {"stages.dpo.objective.loss=sigmoid": "weights", "stages.rlvr.credit.kl_in_reward.coefficient=0": "credit"},
         stages(1, 2, 2),
+    ),
+    "ui-r1": Proof(
+        ["reward/part/task", "reward/part/task#2", "reward/part/format", LEARNS],
+        {"reward=[task]": "grades", "reward.0.part=null": "grades"},
+        SEES,
+        beside=A_START,
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),

@@ -136,3 +136,21 @@ def test_settings_that_cannot_be_used_are_refused():
     for wrong in ({"asks": []}, {"asks": ["count", "count"]}, {"asks": ["colors"]}, {"levels": [4]}, {"scale": 0}):
         with pytest.raises(ValidationError):
             Pictures(**wrong)
+
+
+def test_a_caption_says_what_the_picture_shows():
+    asks = ["count", "colour", "compare", "where"]
+    alone, beside, instead = (tasks(asks=asks, caption=caption) for caption in ("none", "beside", "instead"))
+    for plain, below, text in zip(alone, beside, instead, strict=True):
+        words, question = text.messages[0]["content"].split("\n")
+        assert below.messages[0]["content"][0] == plain.messages[0]["content"][0]
+        assert below.messages[0]["content"][1]["text"] == text.messages[0]["content"]
+        assert question == plain.messages[0]["content"][1]["text"]
+        assert text.answer == plain.answer
+        said = [part.split() for part in words.split(", ")]
+        for colour in NAMED:
+            cells = ["abcd"[cell % CELLS] + str(cell // CELLS + 1) for cell in cells_of(pixels(plain), [colour])]
+            assert [cell for name, cell in said if name == colour] == cells
+        assert [task.columns["caption"] for task in (plain, below, text)] == ["none", "beside", "instead"]
+    with pytest.raises(ValidationError, match="no words say what pictures of chart show"):
+        Pictures(asks=["count", "chart"], caption="beside")

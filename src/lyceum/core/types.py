@@ -1314,6 +1314,19 @@ class Reduction(Protocol):
         ...
 
 
+@runtime_checkable
+class ViewedReduction(Reduction, Protocol):
+    """A reduction whose logits are those of a policy that is shown something else before the same completion."""
+
+    def view(self, policy: Any) -> Callable[[Sequence[int]], list[int]]:
+        """What the policy is shown in the place of a row's tokens, such as other pictures.
+
+        Raises:
+            RecipeError: this policy cannot be shown it.
+        """
+        ...
+
+
 class Objective(Stateful, Protocol):
     """A loss. ``lyceum.objective.base.BaseObjective`` is a base class."""
 

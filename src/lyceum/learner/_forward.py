@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction
+from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction, ViewedReduction
 from lyceum.models.frozen import FrozenModel
 from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.policy import Beside, Policy, token_outputs
@@ -125,8 +125,20 @@ def row_outputs(
         hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
         return hidden[before.to(hidden.device)]
 
+    viewed: dict[str, Tensor] = {}
+    direct: list[Reduction] = []
+    allowed = None if forest.constraint is None else allowed_bits(forest, wanted, index)
+    for reduction in reductions:
+        if not isinstance(reduction, ViewedReduction):
+            direct.append(reduction)
+            continue
+        with policy.showing(reduction.view(policy)):
+            hidden = hidden_before(policy)
+        bits = None if allowed is None else allowed.to(hidden.device)
+        at = {"temperature": forest.temperature, "reductions": [reduction], "allowed": bits}
+        viewed |= token_outputs(policy, hidden, token.to(hidden.device), **at).columns
     beside: dict[FrozenName, Beside] = {}
-    read = {name for reduction in reductions for name in reduction.models}
+    read = {name for reduction in direct for name in reduction.models}
     for name, model in (frozen or {}).items():
         if name in read:
             with torch.no_grad(), model.loaded() as other:
@@ -139,9 +151,9 @@ def row_outputs(
         token.to(device),
         temperature=forest.temperature,
         entropy="entropy" in needs,
-        reductions=reductions,
+        reductions=direct,
         frozen=beside,
-        allowed=None if forest.constraint is None else allowed_bits(forest, wanted, index).to(device),
+        allowed=None if allowed is None else allowed.to(device),
     )
     value = None
     if "value" in needs:
@@ -160,7 +172,7 @@ def row_outputs(
         None if out.entropy is None else rows_of(out.entropy),
         None if value is None else rows_of(value),
         None if out.excluded is None else rows_of(out.excluded),
-        {name: rows_of(column) for name, column in out.columns.items()},
+        {name: rows_of(column) for name, column in {**viewed, **out.columns}.items()},
     )
 
 

@@ -33,7 +33,7 @@ from lyceum.core.pictures import (
 )
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
-from lyceum.models.see import Pixels, read_picture
+from lyceum.models.see import Pixels, data_uri, read_picture
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
 from lyceum.utils.library_messages import quiet
@@ -164,6 +164,12 @@ class PictureTokens:
                 out += [picture_token(id, place) for place in range(self.seen(id).places)]
         return out
 
+    def changed(self, id: int, change: Callable[[Pixels], Pixels]) -> int:
+        """The id of what a function makes of a picture that some prompt has shown, at the same rate. A row may show it
+        from now on."""
+        pixels = change(self._pixels(at_rate(id, FULL)))
+        return at_rate(self._remembered(data_uri(pixels)).id, rate_of(id))
+
     def _remembered(self, source: str) -> Picture:
         known = self._ids.get(source)
         if known is not None:
@@ -188,16 +194,20 @@ class PictureTokens:
         if id not in self._seen and rate_of(id) != FULL:
             self._keep(_compressed(self.seen(at_rate(id, FULL)), id, self.place))
         elif id not in self._seen:
-            source = self._sources.get(id)
-            if source is None:
-                raise RuntimeError(f"picture {id:x} is among a path's tokens, and no prompt has shown it here")
-            pixels = read_picture(source)
-            picture = picture_of(pixels)
-            if picture.id != id:
-                raise RecipeError(f"picture {quoted(source[:100])} has changed since the run read it")
-            self._keep(self._processed(picture, pixels))
+            pixels = self._pixels(id)
+            self._keep(self._processed(picture_of(pixels), pixels))
         self._seen.move_to_end(id)
         return self._seen[id]
+
+    def _pixels(self, id: int) -> Pixels:
+        """Of a picture at its full rate that some prompt has shown."""
+        source = self._sources.get(id)
+        if source is None:
+            raise RuntimeError(f"picture {id:x} is among a path's tokens, and no prompt has shown it here")
+        pixels = read_picture(source)
+        if picture_of(pixels).id != id:
+            raise RecipeError(f"picture {quoted(source[:100])} has changed since the run read it")
+        return pixels
 
     def runs(self, id: int) -> list[int]:
         """How many places a picture has in each run of them: one, or one for each of its tiles."""

@@ -5,7 +5,8 @@ There is no model class of our own: the weights, layers and files are transforme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -104,6 +105,15 @@ class Policy:
         """Keep what the model caches, in this form; copies of the module do too."""
         self.model_cache = cache
         setattr(self.causal, _MODEL_CACHE, cache)
+
+    @contextmanager
+    def showing(self, view: Callable[[Sequence[int]], list[int]]) -> Iterator[None]:
+        """Inside, the learner shows it this in the place of a row's tokens."""
+        before, self.shown = self.shown, view
+        try:
+            yield
+        finally:
+            self.shown = before
 
     @property
     def trains_over_trees(self) -> bool:

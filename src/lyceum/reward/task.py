@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
@@ -19,11 +21,36 @@ class TaskReward(RewardSettings):
     gives: ClassVar = ("tasks-verifier",)
 
     kind: Literal["task"] = "task"
+    part: str | None = Field(default=None, max_length=60)
+    """The part of the verifier's grade that is paid, such as ``overlap`` of tasks ``screens``; null: its outcome."""
     steps: bool = True
     """Pass on the steps that the verifier judges, if it judges any; false leaves process rewards to another part."""
 
     def build(self, source: TaskSource) -> Grader:
-        return source.grader() if self.steps else WithoutSteps(source.grader())
+        grader = source.grader()
+        if self.part is not None:
+            grader = OnePart(grader, self.part)
+        return grader if self.steps else WithoutSteps(grader)
+
+
+class OnePart(BaseGrader):
+    """The grades of another grader with one of their parts in the place of the outcome."""
+
+    def __init__(self, inner: Grader, part: str) -> None:
+        self.inner, self.part = inner, part
+
+    def within(self) -> dict[str, Grader]:
+        return {"task": self.inner}
+
+    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        return [self.paid(grade) for grade in await self.inner(task, leaves, context)]
+
+    def paid(self, grade: Grade) -> Grade:
+        if grade.outcome is None:
+            return grade
+        if self.part not in grade.parts:
+            return Grade.ungraded(f"the verifier gives no part {self.part!r}; it gives: {', '.join(grade.parts)}")
+        return replace(grade, outcome=grade.parts[self.part], parts={})
 
 
 class WithoutSteps(BaseGrader):

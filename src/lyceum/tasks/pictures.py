@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
@@ -24,6 +24,7 @@ from lyceum.tasks.base import GeneratedSource
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum"]
 Shown = Literal["own", "blank", "swapped"]
+Caption = Literal["none", "beside", "instead"]
 Shape = tuple[str, str, tuple[int, ...]]
 """Form (``ellipse``, ``rectangle``, ``polygon``), colour, coordinates in pixels."""
 
@@ -36,6 +37,8 @@ NAMED = ("red", "blue", "green")
 """Colours that questions name."""
 COLUMNS = "abcd"
 LEVELS = 3
+CAPTIONED = ("count", "colour", "compare", "where")
+"""Questions about single shapes, which a caption can name."""
 HIGHEST = 8
 """Of a bar, in steps of five pixels."""
 _SEGMENTS = (119, 36, 93, 109, 46, 107, 123, 37, 127, 111)
@@ -67,8 +70,21 @@ class Pictures(TasksSettings):
     """How many times 48 pixels a picture has each way."""
     shown: Shown = "own"
     """The task's own picture; a blank one, or another task's, to see that it is looked at."""
+    caption: Caption = "none"
+    """The shapes in words under the picture (``red a1, blue c2``), or in its place; of the asks count, colour, compare
+    and where."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
+
+    @model_validator(mode="after")
+    def _captions_are_possible(self) -> Pictures:
+        without = [ask for ask in self.asks if ask not in CAPTIONED]
+        if self.caption != "none" and without:
+            raise ValueError(
+                f"caption: got {self.caption!r}, and no words say what pictures of {', '.join(without)} show; allowed: "
+                f"none, or asks of {', '.join(CAPTIONED)} alone"
+            )
+        return self
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
 
@@ -99,9 +115,13 @@ class PicturesSource(GeneratedSource[Pictures]):
         elif settings.shown == "swapped":
             shapes = self._drawn(f"{id}/other", ask, level).columns["shapes"]
         picture = {"type": "image", "image": data_uri(drawn(shapes, settings.scale))}
-        question = {"type": "text", "text": task.columns[settings.questions]}
+        text = task.columns[settings.questions]
+        if settings.caption != "none":
+            text = f"{caption(task.columns['shapes'])}\n{text}"
+        content: Any = text if settings.caption == "instead" else [picture, {"type": "text", "text": text}]
         kept = {name: value for name, value in task.columns.items() if name not in ("shapes", "short", "sentence")}
-        return replace(task, id=id, messages=({"role": "user", "content": [picture, question]},), columns=kept)
+        kept["caption"] = settings.caption
+        return replace(task, id=id, messages=({"role": "user", "content": content},), columns=kept)
 
     def _drawn(self, id: str, ask: Ask, level: int) -> Task:
         def problem(task: Task) -> str:
@@ -144,6 +164,12 @@ def drawn(shapes: Sequence[Shape], scale: int = 1) -> Any:
         pens[form](at, fill=COLOURS[colour])
     image = image if scale == 1 else image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST)
     return np.asarray(image, dtype=np.uint8)
+
+
+def caption(shapes: Sequence[Shape]) -> str:
+    """Each shape's colour and cell, row by row."""
+    cells = sorted((at[1] // CELL * CELLS + at[0] // CELL, colour) for _, colour, at in shapes)
+    return ", ".join(f"{colour} {_name(cell)}" for cell, colour in cells)
 
 
 # What is asked ---------------------------------------------------------------------------------------------------
