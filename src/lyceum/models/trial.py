@@ -96,7 +96,7 @@ def _by_reach(module: PreTrainedModel, alone: Logits) -> float:
     tokens = _tokens(module)[_PATHS[:1]].to(module.device)
     try:
         reaching = module(input_ids=tokens, position_ids=position[None].to(module.device), use_cache=False).logits
-    except _UNFIT:  # it numbers its tokens in another way
+    except UNFIT:  # it numbers its tokens in another way
         return 0.0
     return _apart(reaching[:, :TRUNK].float(), alone[:1, :TRUNK])
 

@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Exchange, Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_index, check_levels, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks._split import draw, levels_within
+from lyceum.tasks.base import GeneratedSource
 
 ROOMS = (
     "attic", "cellar", "chapel", "garden", "hall", "kitchen", "library", "pantry", "stable", "study", "tower",
@@ -59,30 +59,17 @@ class Rooms(TasksSettings):
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
-    @field_validator("levels")
-    @classmethod
-    def _levels_are_usable(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
-        check_levels(levels, 4, 10, "numbers of rooms")
-        return levels
+    _levels_are_usable = levels_within(4, 10, "numbers of rooms")
 
     def build(self, split: Split, seed: int) -> RoomsSource:
         return RoomsSource(self, split, seed)
 
 
-class RoomsSource(Source):
-    """``source[i]`` depends on (seed, split, i) alone; a house, with what is where, is always in the same split."""
-
-    def __init__(self, settings: Rooms, split: Split, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        self.split: Split = split
-
-    def __len__(self) -> int:
-        return self.settings.size
+class RoomsSource(GeneratedSource[Rooms]):
+    """A house, with what is where, is always in the same split."""
 
     def __getitem__(self, index: int) -> Task:
-        check_index("rooms", index, len(self))
-        level = self.settings.levels[index % len(self.settings.levels)]
-        id = f"rooms/{self.split}/{self.seed}/{index}"
+        id, level = self.key(index), self.settings.levels[index % len(self.settings.levels)]
         return draw(id, self.split, lambda rng: make_task(id, rng, level), problem=_problem)
 
     def grader(self) -> Grader:
