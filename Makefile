@@ -1,4 +1,4 @@
-# make demo | test | test-sandboxes | docs | test-engines | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
+# make demo | test | docs | test-engines | fuzz MINUTES=... | smollm2 | bench NAME=... OUT=... [QUICK=1] | check | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,12 +6,14 @@ VLLM := .venv-vllm
 AGENTS := .venv-agents
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test suite test-engines check test-sandboxes docs compositions fuzz smollm2 minilm bench clean
+# Set in some containers: each of the hundreds of processes that tests start would compile lyceum again.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help install demo test suite test-engines check docs compositions fuzz smollm2 minilm bench clean
 help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests; with SINCE=main those of changed papers alone"
 	@echo "make check     the same without the tests; make suite: the tests alone"
-	@echo "make test-sandboxes   the tests that run programs, with each sandbox taken away in turn"
 	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, agents' frameworks ($(AGENTS)), more processes and the long pages"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make docs      install MkDocs, and build these pages into site/index.html"
@@ -48,14 +50,6 @@ test: $(VENV)/.installed-test
 
 suite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(SINCE),--since $(SINCE))
-
-# What is left has to do: with bubblewrap all of these run in the tests above already, on machines that have it.
-test-sandboxes: $(VENV)/.installed-test
-	@for off in bubblewrap unshare landlock; do \
-		echo "without $$off:"; \
-		LYCEUM_SANDBOX_OFF=$$off $(BIN)/python -m pytest -n 2 --dist worksteal \
-			tests/sandbox/test_run.py tests/sandbox/test_own_fault.py tests/environment/test_python.py tests/reward/test_code*.py || exit 1; \
-	done
 
 # Warnings fail (strict in mkdocs.yml), but not with --quiet, which drops them before they are counted: what is printed
 # goes to a file, and is shown where the build fails. NO_MKDOCS_2_WARNING: no advertisement of another program.

@@ -14,6 +14,7 @@ import array_checks
 import pytest
 import torch
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 if not os.environ.get("LYCEUM_UNCHECKED_ARRAYS"):
     array_checks.install()
@@ -27,7 +28,11 @@ os.fsync = lambda descriptor: None  # what it guards against, a machine without 
 # No deadline: a busy machine is no failure.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("explore", deadline=None, max_examples=200)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+settings.load_profile(PROFILE := os.environ.get("HYPOTHESIS_PROFILE", "same"))
+if PROFILE == "same":
+    # It also draws from the constants of all modules that are loaded, which it parses in each process: examples would
+    # differ with the tests that run beside.
+    providers._get_local_constants = lambda: providers._local_constants
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script, where Ctrl-C is ignored: what it does is what some tests are about.
     signal.signal(signal.SIGINT, signal.default_int_handler)

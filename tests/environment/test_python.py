@@ -2,21 +2,17 @@
 
 import pytest
 from fake_task import FakeTask
+from sandboxes import NONE_WORKS, each_sandbox
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Exchange, Task
 from lyceum.environment._notation import Notation
 from lyceum.environment.python import NOTHING, Python
 from lyceum.recipe.schema import load_recipe
-from lyceum.sandbox.run import ProgramLimits, SandboxError, fault_of, usable
+from lyceum.sandbox.backends import Backend
+from lyceum.sandbox.run import ProgramLimits, SandboxError
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.errors import RecipeError
-
-try:
-    FAULT = None if usable("auto") else ""
-except SandboxError as error:
-    FAULT = str(error)
-pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"no sandbox works here: {FAULT}")
 
 QUICK = ProgramLimits(seconds=2, cpu_seconds=1, output_kb=16)
 
@@ -47,9 +43,14 @@ def text_of(observation) -> str:
     return "".join(map(chr, observation.tokens))
 
 
-def test_what_a_program_prints_stands_below_it():
+@each_sandbox
+def test_what_a_program_prints_stands_below_it(backend: Backend):
     right, silent, wrong, none = seen(
-        written("import math\nprint(math.comb(10, 3))\nprint('so')"), written("x = 1"), written("print(2)\n1/0"), "120"
+        written("import math\nprint(math.comb(10, 3))\nprint('so')"),
+        written("x = 1"),
+        written("print(2)\n1/0"),
+        "120",
+        sandbox=backend,
     )
     assert text_of(right) == "\n120\nso\n```\n"
     assert (right.calls, right.failed, right.end) == (1, 0, False)
@@ -60,6 +61,7 @@ def test_what_a_program_prints_stands_below_it():
     assert not none.calls
 
 
+@each_sandbox
 @pytest.mark.parametrize(
     ("program", "told"),
     [
@@ -77,24 +79,22 @@ def test_what_a_program_prints_stands_below_it():
         ("print('\ud800')", "?"),
     ],
 )
-def test_what_ends_a_program_is_said_and_it_can_do_no_harm(program, told):
-    [found] = seen(written(program), max_characters=5 if "..." in told else 1000, failed_reward=-0.5)
+def test_what_ends_a_program_is_said_and_it_can_do_no_harm(program, told, backend: Backend):
+    most = 5 if "..." in told else 1000
+    [found] = seen(written(program), sandbox=backend, max_characters=most, failed_reward=-0.5)
     assert text_of(found).startswith(f"\n{told}")
     assert (found.failed, found.reward) == ((1, -0.5) if "error" in told else (0, 0))
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "error"),
+@each_sandbox
+def test_no_file_of_the_machine_is_read(backend: Backend):
+    [found] = seen(written("open('/etc/passwd')"), sandbox=backend)
     # Bubblewrap has no such file; the others refuse it.
-    [("bubblewrap", "FileNotFoundError"), ("unshare", "PermissionError"), ("landlock", "PermissionError")],
-)
-def test_no_file_of_the_machine_is_read(sandbox, error):
-    if fault_of(sandbox) is not None:
-        pytest.skip(f"{sandbox}: {fault_of(sandbox)}")
-    [found] = seen(written("open('/etc/passwd')"), sandbox=sandbox)
+    error = "FileNotFoundError" if backend == "bubblewrap" else "PermissionError"
     assert text_of(found).startswith(f"\nerror: line 1: {error}")
 
 
+@pytest.mark.skipif(NONE_WORKS, reason="no sandbox works here")
 def test_the_notation_is_a_setting_and_a_mark_without_a_program_runs_none():
     tags = Notation(begin="<code>", end="</code>", before="<out>", after="</out>")
     [found, other] = seen("<code>print(1)</code>", "</code>", notation=tags)

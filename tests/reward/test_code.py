@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 from leaves import Source, grades, task
+from sandboxes import each_sandbox
 
 from lyceum.core.types import Grade
 from lyceum.reward.code import Code, program_of, read_tests
-from lyceum.sandbox.run import SandboxError, Verdict, usable
+from lyceum.sandbox.backends import Backend
+from lyceum.sandbox.run import SandboxError, Verdict
 from lyceum.utils.errors import RecipeError
-
-try:
-    FAULT = None if usable("auto") else ""
-except SandboxError as error:
-    FAULT = str(error)
-sandboxed = pytest.mark.skipif(FAULT is not None, reason=str(FAULT))
 
 TESTS = ["assert f(1) == 5", "assert f(2) == 8"]
 RIGHT = "def f(x):\n    return x * 3 + 2"
@@ -39,29 +35,29 @@ def test_the_program_is_the_last_fenced_block(completion: str, program: str) -> 
     assert program_of(completion) == program
 
 
-@sandboxed
-def test_all_tests_or_the_share_of_them_that_pass() -> None:
+@each_sandbox
+def test_all_tests_or_the_share_of_them_that_pass(backend: Backend) -> None:
     one = task(tests=TESTS)
-    [right, half, none] = grades(parts(), one, RIGHT, HALF, "def f(x): return")
+    [right, half, none] = grades(parts(sandbox=backend), one, RIGHT, HALF, "def f(x): return")
     assert [grade.outcome for grade in (right, half, none)] == [1.0, 0.0, 0.0]
     assert [grade.correct for grade in (right, half, none)] == [True, False, False]
     assert half.parts["code/passed"] == 0.5
-    assert [grade.outcome for grade in grades(parts(score="share"), one, RIGHT, HALF)] == [1.0, 0.5]
+    assert [grade.outcome for grade in grades(parts(sandbox=backend, score="share"), one, RIGHT, HALF)] == [1.0, 0.5]
 
 
-@sandboxed
-def test_input_and_output_and_a_program_over_its_limits() -> None:
+@each_sandbox
+def test_input_and_output_and_a_program_over_its_limits(backend: Backend) -> None:
     one = task(tests=[{"stdin": "2\n", "stdout": "6\n"}, {"stdin": "3", "stdout": "9"}])
-    part = parts(limits={"seconds": 1})
+    part = parts(sandbox=backend, limits={"seconds": 1})
     [right, slow] = grades(part, one, "print(int(input()) * 3)", "while True: pass")
     assert (right.outcome, slow.outcome) == (1.0, 0.0)
     assert slow.parts["code/over_limit"] == 1.0
 
 
-@sandboxed
-def test_tests_that_cannot_judge_leave_a_program_ungraded() -> None:
+@each_sandbox
+def test_tests_that_cannot_judge_leave_a_program_ungraded(backend: Backend) -> None:
     for tests in (["assert f("], ["import nowhere"], "x = 1", None, [], [1], [{"stdin": 1}]):
-        [grade] = grades(parts(), task(tests=tests), RIGHT)
+        [grade] = grades(parts(sandbox=backend), task(tests=tests), RIGHT)
         assert grade.outcome is None
         assert grade.reason
 

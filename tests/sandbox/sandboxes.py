@@ -18,3 +18,6 @@ each_sandbox = pytest.mark.parametrize(
     "backend", [pytest.param(backend, marks=_needs(backend)) for backend in CONFINING]
 )
 """A test under each sandbox that this machine has."""
+
+NONE_WORKS = all(fault_of(backend) is not None for backend in CONFINING)
+"""Whether ``auto`` finds none on this machine."""

@@ -289,6 +289,17 @@ def test_a_sandbox_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fault_of.__wrapped__("unshare") == fault_of.__wrapped__("landlock") == "taken away by LYCEUM_SANDBOX_OFF"
 
 
+@each_sandbox
+def test_auto_is_the_first_that_is_left(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
+    stronger = backends.CONFINING[: backends.CONFINING.index(backend)]
+    monkeypatch.setenv("LYCEUM_SANDBOX_OFF", ",".join(stronger))
+    fault_of.cache_clear()
+    try:
+        assert usable("auto") == backend
+    finally:
+        fault_of.cache_clear()
+
+
 def test_a_machine_without_a_sandbox_is_told_why_and_how_to_cure_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("LYCEUM_SANDBOX_OFF", raising=False)

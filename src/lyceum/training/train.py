@@ -87,8 +87,8 @@ def train(
     ``nothing_learnt`` has the cause.
     """
 
-    recipe, source, held_out = _ready(recipe, given, own=resume is not False and not overwrite)
-    sizes = _told(recipe if given is None else given.recipe, source, _evaluated(recipe, held_out))
+    recipe, source, held_out, tokenizer = _ready(recipe, given, own=resume is not False and not overwrite)
+    sizes = _told(recipe if given is None else given.recipe, source, tokenizer, _evaluated(recipe, held_out))
     sizes.require_fit()
     with _claimed(recipe, resume=resume, overwrite=overwrite) as run:
         threads = _threads(recipe, run)
@@ -139,7 +139,7 @@ def rehearse(
     Raises:
         RecipeError: as there.
     """
-    recipe, source, held_out = _ready(recipe, None, own=resume is not False and not overwrite)
+    recipe, source, held_out, tokenizer = _ready(recipe, None, own=resume is not False and not overwrite)
     run = _claimed(recipe, resume=resume, overwrite=overwrite)
     try:
         threads = _threads(recipe, run)
@@ -154,11 +154,11 @@ def rehearse(
         log.warning("%s", over_rows(how))
     with allow_code():
         tools = () if of.rollout is None or data is not None else of.rollout.tools
-    prompt = Renderer(load_tokenizer(recipe.model)).render(first.messages, tools)
+    prompt = Renderer(tokenizer).render(first.messages, tools)
     held = len(held_out) if recipe.evaluate.n else 0
     evaluated = _evaluated(recipe, held_out)
     tasks = len(source) if data is None else None
-    sizes = _told(recipe, source, evaluated, card)
+    sizes = _told(recipe, source, tokenizer, evaluated, card)
     return Rehearsal(tasks, held, evaluated, first, prompt.text, len(prompt.tokens), threads, sizes)
 
 
@@ -166,9 +166,10 @@ LOOKED_AT = 16
 """Tasks whose prompts, and demonstrations where they have any, are measured for what a run will take."""
 
 
-def _told(recipe: Recipe, source: TaskSource, evaluated: int, card: str | None = None) -> Sizes:
+def _told(
+    recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerBase, evaluated: int, card: str | None = None
+) -> Sizes:
     """What the run will take, by the longest of the first prompts and demonstrations."""
-    tokenizer = load_tokenizer(recipe.model)
     renderer = Renderer(tokenizer)
     of = recipe.stages[0].composition()
     given = of.data is not None and of.data.given
@@ -201,11 +202,13 @@ def _evaluated(recipe: Recipe, held_out: TaskSource) -> int:
     return min(recipe.evaluate.n, len(held_out))
 
 
-def _ready(recipe: Recipe, given: Given | None, *, own: bool) -> tuple[Recipe, TaskSource, TaskSource]:
-    """The recipe, which evaluates only what can be, the tasks to train on and those to evaluate on."""
+def _ready(
+    recipe: Recipe, given: Given | None, *, own: bool
+) -> tuple[Recipe, TaskSource, TaskSource, PreTrainedTokenizerBase]:
+    """The recipe, which evaluates only what can be, the tasks to train on and those to evaluate on, the tokenizer."""
     check_run_folder(recipe, own=given is not None or own)
     require_login(recipe.track)
-    source, held_out = check(recipe if given is None else given.recipe)
+    source, held_out, tokenizer = _checked(recipe if given is None else given.recipe)
     if recipe.evaluate.n and not evaluates(recipe, source):
         log.warning(
             "evaluate.n: nothing is evaluated, since the tasks have no answers to compare with; for an evaluation: "
@@ -215,7 +218,7 @@ def _ready(recipe: Recipe, given: Given | None, *, own: bool) -> tuple[Recipe, T
     for key, tasks in (("tasks", source), ("evaluate.tasks", held_out)):
         if tasks is not source or key == "tasks":
             say_left_out(key, tasks)
-    return recipe, source, held_out
+    return recipe, source, held_out, tokenizer
 
 
 def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool) -> Run:
@@ -289,6 +292,11 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         RecipeError: tasks that cannot be read or are empty, a prompt that fills the model's context, a tokenizer
             without a chat template, ...
     """
+    source, held_out, _ = _checked(recipe)
+    return source, held_out
+
+
+def _checked(recipe: Recipe) -> tuple[TaskSource, TaskSource, PreTrainedTokenizerBase]:
     source, held_out, evaluated = _built(recipe)
     with allow_code():
         graded = evaluated or any(stage.grades for stage in recipe.stages)
@@ -330,7 +338,8 @@ def check(recipe: Recipe) -> tuple[TaskSource, TaskSource]:
         told = recipe.evaluation_rollout.tools if evaluated else ()
         shown = [told, *(of.rollout.tools for stage in recipe.stages if (of := stage.composition()).rollout)]
     fitting = check_prompts("tasks", source, tokenizer, limit, max(shown, key=lambda tools: len(to_json(tools))))
-    return fitting, check_prompts("evaluate.tasks", held_out, tokenizer, limit, told) if evaluated else fitting
+    held_out = check_prompts("evaluate.tasks", held_out, tokenizer, limit, told) if evaluated else fitting
+    return fitting, held_out, tokenizer
 
 
 def reach_engines(recipe: Recipe) -> None:
