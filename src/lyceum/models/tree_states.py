@@ -160,13 +160,14 @@ class StateStep:
     """
 
     def __init__(self, states: States) -> None:
-        self._states = states
+        self._of: dict[int, dict[StateName, Tensor]] = defaultdict(dict)
+        for name, x in states.items():
+            self._of[name[0]][name] = x
 
     def forward(
         self, number: int, layer: Callable[..., Any], hidden: Float[Tensor, "1 T width"], cache: str
     ) -> Float[Tensor, "1 T width"]:
-        states = _InPlace({name: x for name, x in self._states.items() if name[0] == number})
-        out = layer(hidden_states=hidden.transpose(0, 1), **{cache: states})
+        out = layer(hidden_states=hidden.transpose(0, 1), **{cache: _InPlace(self._of[number])})
         return (out if isinstance(out, Tensor) else out[0]).transpose(0, 1)
 
 
