@@ -1,10 +1,15 @@
 """Every causal language model of the installed transformers at a tiny size: over token trees, over rows, or refused.
 
     python benchmarks/models.py --out models.json [--page docs/models.md] [--quick] [--only llama mamba] [--rest]
+    python benchmarks/models.py --out models.json --runs [--rest] [--only lfm2]
 
 Each is built by one recipe of small values, with random weights, and loaded as a run would load it. Rows that branch,
 longer than its windows and chunks, then go through it as a learner sends them, and prompts of several lengths are
-sampled and continued. All is compared with transformers' own forward of each row alone, in float32.
+sampled and continued. All is compared with transformers' own forward of each row alone, in float32. Then the weights
+are rounded to bfloat16, and the rows that branch go through the model again.
+
+With --runs some of them are trained for ten steps by recipes as they are shipped, on small tasks and a graded reward,
+and once more from the middle of the run.
 """
 
 from __future__ import annotations
@@ -12,10 +17,11 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import logging
 import multiprocessing
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,6 +36,9 @@ DEFINITIONS = {
     "gradient": "largest |difference| of a gradient's entry from the rows alone, relative to the largest entry",
     "sampled": "largest |difference| of a sampled token's log-probability from the row alone, nats, over prompts of "
     "several lengths and their continuations, the cache evicted between",
+    "bf16": "the first two in bfloat16: from the row alone in bfloat16; in brackets from the row alone in float32 with "
+    "the same weights, and that of the row alone in bfloat16. Sums in another order, each rounded to 8 bits, differ by "
+    "about what bfloat16 itself is off by: where the three are alike, trees or rows add no error of their own",
 }
 SMALL: dict[str, Any] = {
     "vocab_size": 99,
@@ -75,6 +84,7 @@ SMALL: dict[str, Any] = {
     "first_k_dense_replace": 1,
     **dict.fromkeys(("attn_layer_period", "expert_layer_period"), 2),
     **dict.fromkeys(("attn_layer_offset", "expert_layer_offset"), 1),
+    "full_attn_idxs": [1, 3],
     "block_size": 8,
     "ngram_vocab_size_base": 50,
     "make_ngram_vocab_size_divisible_by": 2,
@@ -99,12 +109,31 @@ OTHERWISE: tuple[dict[str, Any], ...] = (
 """What is tried in turn until the model runs."""
 LARGEST = 20_000_000
 """Parameters above which a model was not made small."""
+RUNS = ("qwen3_5_text", "gpt_oss", "lfm2", "nemotron_h", "deepseek_v3", "phi3")
+"""Those that are trained with --runs: the kinds that most models of today are of. phi3 has longrope, as Phi-4-mini."""
+STEPS, BEFORE = 10, 5
+"""Steps of a run, and those before it is stopped and resumed."""
+_SAMPLING = "rollout.sampling.max_completion_tokens=16"
+RECIPES: dict[str, tuple[str, ...]] = {
+    "grpo": ("rollout.samples=4", _SAMPLING),
+    "arpo": (
+        "rollout.samples=4", "rollout.whole=2", "rollout.first_tokens=4", "rollout.threshold=0",
+        # What begins a call and what ends it are likely letters, not a form that an untrained model does not know.
+        "rollout.environment={kind: calculator, notation: {end: '1'}}", _SAMPLING,
+    ),
+    "deepsearch": (
+        "rollout.trajectories=4", "rollout.width=2", "rollout.step.tokens=4", _SAMPLING, "tasks.levels=[2, 3]",
+        "curriculum.pool=4", "curriculum.least=1", "guidance.0.tests=2", "guidance.0.direct.samples=2",
+        "guidance.0.direct.sampling.max_completion_tokens=16", "learner.updates_per_step=2",
+    ),
+}  # fmt: skip
+"""What is smaller than in the recipe."""
 QUICK = ("llama", "qwen3_5_text", "mamba", "bert")
 SECONDS = 900
-"""Wall-clock limit per model, of a crowded machine."""
+"""Wall-clock limit per model, of a crowded machine; four times as much per run."""
 
 
-def built(kind: str) -> Any:
+def built(kind: str, **more: Any) -> Any:
     """A tiny model of this kind with random weights, spread widely enough that its logits are far from flat."""
     import torch
     import transformers
@@ -114,7 +143,7 @@ def built(kind: str) -> Any:
     error: Exception = ValueError("no small values fit")
     for other in OTHERWISE:
         try:
-            config = config_class(**_small(default, SMALL | other))
+            config = config_class(**_small(default, SMALL | other) | more)
             with torch.device("meta"):
                 shapes = transformers.AutoModelForCausalLM.from_config(config)
             if (count := sum(weight.numel() for weight in shapes.parameters())) > LARGEST:
@@ -157,7 +186,7 @@ def examined(kind: str) -> dict[str, Any]:
     try:
         model = built(kind)
     except Exception as error:
-        return {"runs": "not built", "why": _line(error)}
+        return {"runs": "not built", "why": _line(error), "bf16": {"runs": "not tried"}}
     config = model.config.get_text_config()
     row: dict[str, Any] = {
         "class": type(model).__name__,
@@ -167,17 +196,21 @@ def examined(kind: str) -> dict[str, Any]:
     try:
         policy = policy_of(model, character_tokenizer(context=128), logits_alone(model))
     except Exception as error:  # as at load, where it is one line
-        return row | {"runs": "refused", "why": _line(error)}
-    how = policy.by_rows
-    if how is None:
-        row |= {"runs": "trees"}
-    else:
-        runs = "rows" if how.attention is None else "trained over trees"
-        row |= {"runs": runs, "why": how.why, "cache": how.caches, "pads": how.pads}
+        return row | {"runs": "refused", "why": _line(error), "bf16": {"runs": "not tried"}}
+    row |= {"runs": _how(policy)}
+    if (how := policy.by_rows) is not None:
+        row |= {"why": how.why, "cache": how.caches, "pads": how.pads}
     try:
-        return row | _learnt(policy, plain) | {"sampled": _sampled(policy, plain)}
+        row |= _differences(_through(policy), _each_alone(plain)) | {"sampled": _sampled(policy, plain)}
     except Exception as error:
-        return row | {"error": _line(error)}
+        row |= {"error": _line(error)}
+    return row | {"bf16": _rounded(plain)}
+
+
+def _how(policy: Any) -> str:
+    if policy.by_rows is None:
+        return "trees"
+    return "rows" if policy.by_rows.attention is None else "trained over trees"
 
 
 def _line(error: Exception) -> str:
@@ -193,12 +226,15 @@ def _alone(plain: Any, path: Sequence[int], start: int) -> Any:
     return logits.log_softmax(-1).gather(1, tokens[start:, None]).squeeze(1)
 
 
-def _learnt(policy: Any, plain: Any) -> dict[str, float]:
-    """Differences of log-probabilities and gradients over rows that branch twice."""
+Learnt = tuple[Any, dict[str, Any]]
+"""Log-probabilities, and gradients of their weighted sum."""
+
+
+def _rows_that_branch() -> list[Any]:
+    """Rows that branch twice, longer than windows and chunks; scored from the end of the prompt."""
     import torch
 
     from lyceum.core.types import Scored
-    from lyceum.models.packed_paths import packed, trie_logprobs
 
     draw = torch.Generator().manual_seed(0)
 
@@ -207,20 +243,70 @@ def _learnt(policy: Any, plain: Any) -> dict[str, float]:
 
     prompt, middle = some(12), some(10)
     paths = [prompt + some(20), prompt + some(9), prompt + middle + some(18), prompt + middle + some(14)]
-    (trie,) = packed(paths, 10_000)
-    got = trie_logprobs(policy, trie, [Scored(path, len(prompt), len(path)) for path in paths])
-    expected = torch.cat([_alone(plain, path, len(prompt)) for path in paths])
-    weight = torch.randn(len(got), generator=draw)
-    (got * weight).sum().backward()
-    (expected * weight).sum().backward()
-    gradients = dict(policy.causal.named_parameters())
-    apart, largest = 0.0, 0.0
-    for name, one in plain.named_parameters():
-        if one.grad is not None:
-            mine = gradients[name].grad
-            apart = max(apart, float(((0 if mine is None else mine) - one.grad).abs().max()))
-            largest = max(largest, float(one.grad.abs().max()))
-    return {"logprob": float((got - expected).detach().abs().max()), "gradient": apart / largest}
+    return [Scored(path, len(prompt), len(path)) for path in paths]
+
+
+def _through(policy: Any) -> Learnt:
+    """As a learner sends them."""
+    from lyceum.models.packed_paths import packed, trie_logprobs
+
+    rows = _rows_that_branch()
+    (trie,) = packed([row.tokens for row in rows], 10_000)
+    return _with_gradients(policy.causal, trie_logprobs(policy, trie, rows))
+
+
+def _each_alone(plain: Any) -> Learnt:
+    import torch
+
+    return _with_gradients(plain, torch.cat([_alone(plain, row.tokens, row.start) for row in _rows_that_branch()]))
+
+
+def _with_gradients(model: Any, logprob: Any) -> Learnt:
+    import torch
+
+    model.zero_grad()
+    (logprob * torch.randn(len(logprob), generator=torch.Generator().manual_seed(1))).sum().backward()
+    return logprob.detach(), {
+        name: weight.grad.float() for name, weight in model.named_parameters() if weight.grad is not None
+    }
+
+
+def _differences(got: Learnt, expected: Learnt) -> dict[str, float]:
+    """The largest of the log-probabilities, and of the gradients relative to the largest expected one."""
+    apart = max(
+        float((got[1][name] - grad if name in got[1] else grad).abs().max()) for name, grad in expected[1].items()
+    )
+    largest = max(float(grad.abs().max()) for grad in expected[1].values())
+    return {"logprob": float((got[0] - expected[0]).abs().max()), "gradient": apart / largest}
+
+
+def _rounded(plain: Any) -> dict[str, Any]:
+    """How the model runs in bfloat16, and what that rounds off."""
+    import torch
+
+    from lyceum.models.scratch import character_tokenizer
+    from lyceum.models.trial import logits_alone, policy_of
+    from lyceum.models.weights import cast_weights
+
+    # The same weights: those that bfloat16 can hold.
+    half = copy.deepcopy(plain)
+    cast_weights(half, torch.bfloat16, "cpu")
+    exact = copy.deepcopy(half)
+    cast_weights(exact, torch.float32, "cpu")
+    try:
+        alone = _each_alone(half)
+        policy = policy_of(copy.deepcopy(half), character_tokenizer(context=128), logits_alone(half))
+        got, in_float32 = _through(policy), _each_alone(exact)
+        return (
+            {"runs": _how(policy)}
+            | _differences(got, alone)
+            | {
+                "from_float32": _differences(got, in_float32),
+                "alone_from_float32": _differences(alone, in_float32),
+            }
+        )
+    except Exception as error:
+        return {"runs": "refused", "why": _line(error)}
 
 
 def _sampled(policy: Any, plain: Any) -> float:
@@ -251,25 +337,93 @@ def _sampled(policy: Any, plain: Any) -> float:
     return apart
 
 
-def _child(kind: str, out: Connection) -> None:
+def _child(row: Callable[..., dict[str, Any]], of: Sequence[str], out: Connection) -> None:
     warnings.simplefilter("ignore")
-    out.send(examined(kind))
+    logging.getLogger("lyceum").setLevel(logging.ERROR)
+    try:
+        out.send(row(*of))
+    except Exception as error:
+        out.send({"error": _line(error)})
 
 
-def guarded(kind: str) -> dict[str, Any]:
+def guarded(row_of: Callable[..., dict[str, Any]], *of: str) -> dict[str, Any]:
     """The row of a kind, from a process of its own: what crashes or hangs is one row."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(kind, there), daemon=True)
+    process = context.Process(target=_child, args=(row_of, of, there))
     process.start()
     there.close()
     try:
-        row = here.recv() if here.poll(SECONDS) else {"runs": "not built", "why": f"no answer in {SECONDS} s"}
+        limit = 4 * SECONDS if row_of is ran else SECONDS
+        row = here.recv() if here.poll(limit) else {"error": f"no answer in {limit} s"}
     except EOFError:
-        row = {"runs": "not built", "why": "its process died"}
+        row = {"error": "its process died"}
     process.kill()
     process.join()
-    return row
+    return row if row_of is ran or "runs" in row else {"runs": "not built", "why": row["error"]}
+
+
+def ran(kind: str, name: str) -> dict[str, Any]:
+    """What ten steps of a recipe show: log-probabilities of engine and learner, the bits of a resumed run, the folder.
+
+    Raises:
+        lyceum.utils.errors.LyceumError: it does not run.
+    """
+    import tempfile
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from lyceum.models.load import save_policy
+    from lyceum.models.scratch import character_tokenizer
+    from lyceum.models.trial import logits_alone, policy_of
+    from lyceum.recipe.schema import load_recipe
+    from lyceum.training.train import train
+    from lyceum.utils.errors import Interrupted
+
+    more: dict[str, Any] = {"max_position_embeddings": 512}
+    if kind == "phi3":
+        factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+        rotary = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 256, **factors}
+        more |= {"original_max_position_embeddings": 256, "rope_parameters": rotary}
+    model = built(kind, **more)
+    with tempfile.TemporaryDirectory(prefix="lyceum-models-") as place:
+        folder = Path(place) / "model"
+        save_policy(policy_of(model, character_tokenizer(context=512), logits_alone(model)), folder)
+        overrides = [
+            f"model={folder}", f"steps={STEPS}", "tasks_per_step=2", "tasks.size=4", "evaluate.n=0",
+            f"reward={{kind: function, function: '{__file__}:digits'}}", "trust_code=true",
+            f"checkpoint_every={BEFORE}", "learner.lr=0.001", f"output={place}", *RECIPES[name],
+        ]  # fmt: skip
+
+        def trained(as_name: str, **how: Any) -> Path:
+            return train(load_recipe(name, [*overrides, f"name={as_name}"]), **how)
+
+        def weights(run: Path) -> dict[str, Any]:
+            return AutoModelForCausalLM.from_pretrained(run / "model").state_dict()
+
+        whole = trained("whole")
+        steps = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+        asked = iter(range(10_000))
+        try:
+            trained("stopped", interrupted=lambda: next(asked) >= BEFORE)
+            resumed = None
+        except Interrupted:
+            resumed = trained("stopped", resume=True)
+        before, after = weights(Path(place)), weights(whole)
+        return {
+            "steps": len(steps),
+            "trained": sum(step.get("grad_norm", 0) > 0 for step in steps),
+            "mismatch": max(step["importance/mismatch"] for step in steps if "importance/mismatch" in step),
+            "weights_changed": sum(not torch.equal(x, before[key]) for key, x in after.items()) / len(after),
+            "resumed_to_the_bit": resumed is not None
+            and all(torch.equal(x, weights(resumed)[key]) for key, x in after.items()),
+        }
+
+
+def digits(completion: str, **_: Any) -> float:
+    """A reward that an untrained model gets some of."""
+    return sum(map(str.isdigit, completion)) / (1 + len(completion))
 
 
 def page(result: Mapping[str, Any]) -> str:
@@ -290,14 +444,15 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         _hybrids(),
         "",
-        "| model | runs over | layers | log-probability | gradient | sampled |",
-        "|---|---|---|---|---|---|",
+        "| model | runs over | layers | log-probability | gradient | sampled | bf16 log-probability | bf16 gradient |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     order = ("trees", "trained over trees", "rows", "refused", "not built")
     for kind, row in sorted(rows.items(), key=lambda item: (order.index(item[1]["runs"]), item[0])):
         if row["runs"] in order[:3]:
             figures = [f"{row[name]:.0e}" if name in row else "raised" for name in ("logprob", "gradient", "sampled")]
             runs = row["runs"] if row.get("cache", True) else f"{row['runs']}, no cache"
+            figures += _in_bf16(row)
             lines.append(f"| {kind} | {runs} | {', '.join(row['layers']) or 'attention'} | {' | '.join(figures)} |")
     for runs in order[3:]:
         lines += ["", f"## {runs.capitalize()}", ""]
@@ -306,7 +461,36 @@ def page(result: Mapping[str, Any]) -> str:
             for kind, row in sorted(rows.items())
             if row["runs"] == runs
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_trained(result.get("runs", {}))]) + "\n"
+
+
+def _trained(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What the runs of ``--runs`` show, as a part of the page."""
+    about = (
+        f"{STEPS} steps of a recipe on small tasks with a graded reward, and once more from step {BEFORE} on. "
+        "*mismatch*: the largest of its steps' `importance/mismatch`, nats; *resumed*: what the resumed run ends in. "
+        "transformers loads the folder of each."
+    )
+    lines = ["", "## Runs", "", about]
+    lines += ["", "| model | recipe | trained steps | mismatch | resumed |", "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        kind, recipe = name.split()
+        if "error" in row:
+            lines.append(f"| {kind} | {recipe} | {row['error'].replace('|', ' ')} | | |")
+        else:
+            same = "the same bits" if row["resumed_to_the_bit"] else "other bits"
+            lines.append(f"| {kind} | {recipe} | {row['trained']} | {row['mismatch']:.0e} | {same} |")
+    return lines if rows else []
+
+
+def _in_bf16(row: Mapping[str, Any]) -> list[str]:
+    half = row.get("bf16", {"runs": "not measured"})
+    if "logprob" not in half:
+        return [half["runs"]] * 2
+    # Where its sums in bfloat16 are not within the trial's rounding, it runs in another way than in float32.
+    how = "" if half["runs"] == row["runs"] else f"{half['runs']}: "
+    rounded, alone = half["from_float32"], half["alone_from_float32"]
+    return [f"{how}{half[name]:.0e} ({rounded[name]:.0e}, {alone[name]:.0e})" for name in ("logprob", "gradient")]
 
 
 def _hybrids() -> str:
@@ -335,6 +519,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", help="only these kinds")
     parser.add_argument("--rest", action="store_true", help="keep the rows that --out has, and add the missing ones")
+    parser.add_argument("--runs", action="store_true", help=f"train {', '.join(RUNS)} instead")
     options = parser.parse_args()
 
     import torch
@@ -346,22 +531,35 @@ def main() -> None:
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    kinds = options.only or (QUICK if options.quick else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-    before = json.loads(options.out.read_text())["models"] if options.rest and options.out.is_file() else {}
-    rows: dict[str, Any] = dict(before)
-    for kind in kinds:
-        if kind in before:
+    result: dict[str, Any] = {"models": {}}
+    if options.out and options.out.is_file():
+        result = json.loads(options.out.read_text())
+    if options.runs:
+        kinds = options.only or RUNS[:1] if options.quick else options.only or RUNS
+        wanted = {f"{kind} {name}": (ran, kind, name) for name in RECIPES for kind in kinds}
+    else:
+        kinds = options.only or (QUICK if options.quick else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+        wanted = {kind: (examined, kind) for kind in kinds}
+    rows = result.setdefault("runs" if options.runs else "models", {})
+    if not options.rest:
+        rows.clear()
+    for name, of in wanted.items():
+        # Rows of a run that was stopped, or of one before there was bfloat16, are measured again.
+        if name in rows and ("resumed_to_the_bit" if options.runs else "bf16") in rows[name]:
             continue
-        rows[kind] = guarded(kind)
-        figures = " ".join(
-            f"{name} {rows[kind][name]:.1e}" for name in DEFINITIONS if name in rows[kind] and name != "runs"
-        )
-        say(f"{kind}: {rows[kind]['runs']} {figures} {rows[kind].get('error') or rows[kind].get('why', '')}")
+        rows[name] = guarded(*of)
+        say(f"{name}: {_said(rows[name])}")
         if options.out:  # what is measured stays, whatever the next one does
-            options.out.write_text(json.dumps({"models": rows}, indent=1))
-    write({"machine": machine(), "definitions": DEFINITIONS, "models": rows}, options.out)
+            options.out.write_text(json.dumps(result, indent=1))
+    write(result | {"machine": machine(), "definitions": DEFINITIONS}, options.out)
     if options.page:
-        options.page.write_text(page({"machine": machine(), "models": rows}))
+        options.page.write_text(page(result | {"machine": machine()}))
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    """A row in a line."""
+    figures = (f"{name} {value:.1e}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items())
+    return " ".join(figures)
 
 
 if __name__ == "__main__":
