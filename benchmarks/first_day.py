@@ -26,6 +26,7 @@ FILES = {
     "own-data": ("problems.jsonl",),
     "own-reward": ("my_reward.py", "answers.jsonl"),
     "own-tools": ("my_tools.py",),
+    "converting": ("grpo_script.py",),
     "method": ("my_median/credit_my_median.py",),
 }
 """By page: the blocks that a newcomer copies into files, in the clone's folder."""
@@ -34,6 +35,8 @@ FIRST, SECOND = "lyceum", "another"
 LINES = 14
 """Last lines of what a command says that are kept."""
 TOOL = '{kind: tools, functions: [my_tools.py:compute], notation: {end: "="}}'
+OWN = "tasks=problems.jsonl reward=my_reward.py:score"
+LOADED = "from transformers import pipeline; print(pipeline('text-generation', 'runs/longer/model')('3+4-2='))"
 COMMANDS = (
     (FIRST, "make install"),
     (FIRST, "make demo"),
@@ -49,6 +52,13 @@ COMMANDS = (
     (FIRST, "lyceum grade answers.jsonl --reward my_reward.py:score --json"),
     (FIRST, "lyceum train grpo reward=my_reward.py:score steps=50 --name rewarded"),
     (FIRST, "lyceum train grpo reward=my_reward.py:trl_reward steps=50 --name rewarded-as-in-trl"),
+    (FIRST, f"lyceum train grpo {OWN} steps=30 keep.every=10 --name day"),
+    (FIRST, "lyceum eval runs/day/kept_models/step-10 --tasks problems.jsonl --reward my_reward.py:score --k 1,4"),
+    (FIRST, f"lyceum train grpo model=runs/day {OWN} steps=10 --name longer"),
+    (FIRST, "lyceum push runs/longer me/longer --dry-run"),
+    (FIRST, f'python -c "{LOADED}"'),
+    (FIRST, "lyceum convert grpo_script.py num_processes=8 --out converted.yaml"),
+    (FIRST, "lyceum train converted.yaml model.path=base tasks=problems.jsonl evaluate.n=0 trust_code=true"),
     (FIRST, "lyceum train grpo credit=my_median/credit_my_median.py:Median credit.limit=0.5 steps=20 --name median"),
     (FIRST, f"lyceum train calculator rollout.environment='{TOOL}' steps=20 --name own-tool"),
     (FIRST, "lyceum train cascade-rl"),

@@ -1,15 +1,17 @@
 """The learner's two layouts: each unique token once (tree) or padded rows. Equal loss and gradients, time, memory.
 
-    python benchmarks/layout.py --out layout.json [--quick] [--models small smollm2]
+    python benchmarks/layout.py --out layout.json [--quick] [--models small smollm2 long]
 
 Forests of random tokens whose rows share a known part of their tokens: flat groups under prompts of growing length, and
 deep trees that branch at every level. One step of the real learner in each layout, in turns, and the gradients that it
-left.
+left. ``long`` is one random layer of twelve heads on two over long rows, in the tree layout: queries in blocks against
+masks of whole rows.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,8 @@ DEFINITIONS = {
     "memory_ratio": "the tree's peak memory in the step over the rows', each above what was resident before it",
     "grad_relative_error": "|gradient of tree - gradient of rows| / |gradient of rows|, over all weights, float32",
     "loss_relative_error": "|loss of tree - loss of rows| / |loss of rows|",
+    "long": "one forward and backward pass: peak memory above what was resident before, CPU seconds, and how far the "
+    "gradients of blocks and whole masks are apart, as in grad_relative_error",
     "cost_of_a_unique_token": "tree seconds a unique token over rows seconds a padded token: the tree is faster where "
     "unique tokens times this are fewer than padded ones",
 }
@@ -81,9 +85,12 @@ SHAPES = (
 )
 
 
+LONG = (Shape("flat", 64, 8128, 1), Shape("flat", 64, 2048, 8))
+
+
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--models", nargs="+", choices=("small", "smollm2"), default=["small", "smollm2"])
+    parser.add_argument("--models", nargs="+", choices=("small", "smollm2", "long"), default=["small", "smollm2"])
     parser.add_argument("--pairs", type=int, help="steps of each layout that count")
     parser.add_argument("--tokens", type=int, help="row tokens of a step, of one tree at least")
     options = parser.parse_args()
@@ -93,6 +100,10 @@ def main() -> None:
     result: dict[str, Any] = {"benchmark": "layout", "quick": options.quick, "definitions": DEFINITIONS}
     result |= {"machine": machine(), "rows": [], "crossover": {}}
     for name in options.models:
+        if name == "long":
+            result["long"] = [in_blocks(shape) for shape in (LONG[1:] if options.quick else LONG)]
+            write(result, options.out)
+            continue
         small = name == "small"
         folder = base_folder(options.base) if small else smollm2(options.smollm2)
         pairs = options.pairs or (2 if options.quick else 7 if small else 3)
@@ -199,6 +210,39 @@ def stepper(policy: Any, forest: Any, credited: Any, layout: str) -> Callable[[]
     learner = settings.build(policy, total_steps=1 << 30, needs=frozenset())
     objective = PPOClip.model_validate({}).build()
     return lambda: learner.step(forest, credited, objective)
+
+
+def in_blocks(shape: Shape) -> dict[str, Any]:
+    """A long forest under whole masks and with queries in blocks."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from lyceum.core.types import Credited
+    from lyceum.models import tree_attention
+    from lyceum.models.policy import Policy
+    from lyceum.models.scratch import character_tokenizer
+
+    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    limits = {"num_hidden_layers": 1, "vocab_size": 512, "max_position_embeddings": 16384}
+    policy = Policy(LlamaForCausalLM(LlamaConfig(**sizes, **limits)), character_tokenizer(context=16384))
+    forest = build(shape, 1, 512)
+    credited = Credited(torch.ones(forest.rows().index.shape) * forest.trainable(forest.rows()))
+    found: dict[str, Any] = {"shape": str(shape)}
+    gradients: list[torch.Tensor] = []
+    usual = tree_attention.MASK_ELEMENTS
+    for name, elements in (("blocks", usual), ("whole", 1 << 62)):
+        tree_attention.MASK_ELEMENTS = elements
+        step = stepper(policy, forest, credited, "tree")
+        reset_peak()
+        before, began = resident_mib(), time.process_time()
+        step()
+        found[name] = {"mib": round(peak_mib() - before, 1), "cpu_seconds": round(time.process_time() - began, 2)}
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.module.parameters()]))
+        say(f"{shape}, {name}: {found[name]}")
+    tree_attention.MASK_ELEMENTS = usual
+    blocks, whole = gradients
+    return found | {"grad_relative_error": float((blocks - whole).norm() / whole.norm())}
 
 
 def crossover(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

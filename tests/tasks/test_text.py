@@ -132,12 +132,24 @@ def test_held_out_documents_are_other_ones_whatever_the_seed(tmp_path):
     train, heldout = settings.build("train", 0), settings.build("heldout", 1)
     contexts = [{source[i].messages[0]["content"] for i in range(len(source))} for source in (train, heldout)]
     assert len(train) + len(heldout) == 300
-    assert 30 < len(heldout) < 90
+    assert len(heldout) == 60, "a fifth, and not what a hash of each happens to leave"
     assert not contexts[0] & contexts[1]
     other = tmp_path / "other.txt"
     other.write_text("Here. There.")
     assert len(Text(path=str(place), heldout_path=str(other)).build("train", 0)) == 300
     assert Text(path=str(place), heldout_path=str(other)).build("heldout", 0)[0].answer == " There."
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_a_limit_leaves_both_splits_their_share_of_the_same_documents(name, tmp_path):
+    rows = [{"text": f"One {n}. Two {n}."} for n in range(200)]
+    lines = "\n".join(map(json.dumps, rows))
+    (tmp_path / name).write_text(lines if name.endswith("l") else json.dumps(rows))
+    settings = Text(path=str(tmp_path / name), heldout_share=0.25, limit=60)
+    train, heldout = settings.build("train", 0), settings.build("heldout", 0)
+    assert (len(train), len(heldout)) == (60, 20)
+    seen = {int(re.search(r"\d+", source[i].answer)[0]) for source in (train, heldout) for i in range(len(source))}
+    assert seen == set(range(80))
 
 
 def test_other_tables_and_limits(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from lyceum.cli.outcome import main
 from lyceum.models.load import ModelSettings, weight_shapes
+from lyceum.models.tree_attention import BLOCK_ELEMENTS
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.sizes import (
     CARDS,
@@ -53,6 +54,28 @@ def test_recomputed_activations_keep_the_layers_inputs():
     again = backward(TINY, Work(**{**vars(WORK), "recomputed": True}), 4)["activations"]
     # One layer's instead of both, and 46 tokens x 8 numbers for each layer's input and once less of attention's output.
     assert kept - again == activations(TINY, 46, 4) - 2 * 46 * 8 * 4 + 46 * 8 * 4
+
+
+def test_a_long_row_has_the_mask_of_a_block_and_not_one_that_grows_with_its_square():
+    long = Work(1, 1, 100, 8192, micro_batch=8192, layout="tree")
+    short = Work(1, 1, 100, 200, micro_batch=8192, layout="tree")
+    assert _beside_activations(short) == 2 * 200 * 300 * 4
+    assert _beside_activations(long) == BLOCK_ELEMENTS * 4
+
+
+def _beside_activations(work):
+    """Bytes of a micro-batch in the tree layout that are neither activations, nor outputs, nor what passes."""
+    tokens = work.length
+    of_layers = 2 * activations(TINY, tokens, 4) + 2 * tokens * TINY.query * 4
+    return backward(TINY, work, 4)["activations"] - of_layers - tokens * (3 * 16 + 2 * 8) * 4
+
+
+def test_moments_in_8_bits_have_a_scale_for_each_256():
+    # 2048 trained numbers: 4096 bytes of moments and 16 scales of 4 bytes, and as much of them in a checkpoint.
+    shape, eight = Shape(**{**vars(TINY), "trained": 2048}), Work(**{**vars(WORK), "eight_bits": True})
+    found = phases(shape, eight, Work(0, 0, 0, 0), 4, libraries=0, card=False)
+    assert found["train"]["optimiser"] == 4096 + 64
+    assert found["save"]["being written"] == 2 * (2048 * 4 + 4096 + 64)
 
 
 def test_weights_in_4_bits_have_a_scale_for_each_64():

@@ -367,6 +367,9 @@ class LearnerSettings(Component, slot="learner"):
         """Precision that it computes in, where that is not the weights' own."""
         return None
 
+    def check_installed(self) -> None:
+        """Raise RecipeError where a library that it needs is not installed."""
+
     def layouts(self) -> Mapping[str, Self]:
         """The same learner in each layout of its forward pass, by name: all of them give the same log-probabilities."""
         return {self.kind: self}

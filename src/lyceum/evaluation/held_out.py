@@ -126,11 +126,18 @@ class Evaluator:
         with allow_code():
             tools = of.tools
         runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=asks, tools=tools)
-        sampled = await sample_tasks(runtime, self.tasks, of, samples=self.samples, sampling=self.sampling, done=done)
-        greedy = None
-        if self.greedy:
-            at_zero = self.sampling.model_copy(update={"temperature": 0.0})
-            greedy = await sample_tasks(runtime, self.tasks, of, samples=1, sampling=at_zero, key="greedy", done=done)
+        waits, greedy = engine.may_step, None
+        try:
+            sampled = await sample_tasks(
+                runtime, self.tasks, of, samples=self.samples, sampling=self.sampling, done=done
+            )
+            if self.greedy:
+                zero = self.sampling.model_copy(update={"temperature": 0.0})
+                greedy = await sample_tasks(runtime, self.tasks, of, samples=1, sampling=zero, key="greedy", done=done)
+        finally:
+            # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
+            # all, until garbage is collected.
+            engine.may_step = waits
         return EvaluationResult(sampled, greedy, self.ks, to_judge(list(self.grader.parts.values())))
 
 

@@ -61,6 +61,8 @@ class FsdpConfig(LocalConfig):
     refuses: ClassVar = ("process-group", "constrained-tokens", "reference", "average", "frozen-scores")
 
     kind: Literal["fsdp"] = "fsdp"  # pyright: ignore[reportIncompatibleVariableOverride]
+    optimizer: Literal["adamw"] = "adamw"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Its moments are shared between the processes as the weights are."""
 
     def build(
         self,

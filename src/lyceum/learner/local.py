@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Self, get_args
 
 from jaxtyping import Float, Int
@@ -66,6 +67,9 @@ class LocalConfig(LearnerSettings):
     """AdamW on one device, in this process."""
 
     kind: Literal["local"] = "local"
+    optimizer: Literal["adamw", "adamw-8bit"] = "adamw"
+    """``adamw-8bit`` keeps each moment in 8 bits with a scale for every 256 numbers (bitsandbytes, arXiv:2110.02861):
+    2 bytes of a weight's 8 in float32."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment (no unit)."""
     eps: float = Field(default=1e-8, gt=0)
@@ -104,6 +108,13 @@ class LocalConfig(LearnerSettings):
     @property
     def precision(self) -> Precision | None:
         return None if self.autocast == "none" else self.autocast
+
+    def check_installed(self) -> None:
+        if self.optimizer != "adamw" and find_spec("bitsandbytes") is None:
+            raise RecipeError(
+                f"learner.optimizer: got {self.optimizer!r}, which needs bitsandbytes: pip install "
+                "'bitsandbytes>=0.50'; or leave it out (model.lora=true trains few weights, whose moments are small)"
+            )
 
     def layouts(self) -> Mapping[str, Self]:
         return {layout: self.model_copy(update={"layout": layout}) for layout in get_args(Layout)}
@@ -188,8 +199,6 @@ class LocalLearner:
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []
         self.parameters = parameters
-        decayed = [p for p in parameters if p.dim() >= 2]
-        plain = [p for p in parameters if p.dim() < 2]
         half = {p.dtype for p in parameters} & {torch.bfloat16, torch.float16}
         if half:
             log.warning(
@@ -198,13 +207,7 @@ class LocalLearner:
                 ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in half)),
                 config.lr,
             )
-        self.optimizer = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            fused=True,
-        )
+        self.optimizer = self._make_optimizer()
         self.updates = 0
         self.bad_steps = 0
         self.skipped_steps = 0
@@ -215,6 +218,17 @@ class LocalLearner:
                 {"use_reentrant": False, "context_fn": recomputed}
             )
             policy.causal.enable_input_require_grads()
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        config = self.config
+        decayed = [p for p in self.parameters if p.dim() >= 2]
+        plain = [p for p in self.parameters if p.dim() < 2]
+        groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        if config.optimizer == "adamw":
+            return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+        from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
+
+        return AdamW8bit(groups, lr=config.lr, betas=config.betas, eps=config.eps)
 
     def _make_value_head(self) -> nn.Linear:
         width = self.policy.output.weight.shape[1]
@@ -382,6 +396,9 @@ class LocalLearner:
     def _apply(self) -> float:
         """Change the weights by the gradients; returns the largest magnitude of them."""
         self.optimizer.step()
+        if self.config.optimizer != "adamw":
+            # Its kernels change weights without autograd's knowledge, whose versions engines look at.
+            torch.autograd.graph.increment_version(self.parameters)
         return largest_weight(self.parameters)
 
     def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:

@@ -357,14 +357,11 @@ def _in_blocks(
     # Parted once, and not a slice at a time, whose gradient would be as large as the whole.
     for chain, (queries, keys, values) in enumerate(zip(q.unbind(), k.unbind(), v.unbind(), strict=True)):
         there = chains.lengths[chain]
-        done = [
-            checkpoint(
-                *(_of_block, chains, chain, first, block, keys, values, how),
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-            for first, block in zip(range(0, there, size), queries[:, :, :there].split(size, 2), strict=True)
-        ]
+        done: list[Tensor] = []
+        for first, block in zip(range(0, there, size), queries[:, :, :there].split(size, 2), strict=True):
+            of = (chains, chain, first, block, keys, values, how)
+            part = checkpoint(_of_block, *of, use_reentrant=False) if torch.is_grad_enabled() else _of_block(*of)
+            done.append(cast(Tensor, part))
         found.append(F.pad(torch.cat(done, 2), (0, 0, 0, own - there)))
     return torch.stack(found)
 

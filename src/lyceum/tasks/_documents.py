@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from jaxtyping import Bool, UInt
+
 from lyceum.core.types import Row
+from lyceum.tasks._split import checksum
 from lyceum.tasks.rows import DatasetRows, UnreadableRow, is_named_as_file, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest
@@ -23,9 +27,14 @@ class Documents(Protocol):
     def __getitem__(self, index: int, /) -> str: ...
 
 
+Chosen = Callable[[UInt[np.ndarray, " document"]], Bool[np.ndarray, " document"]]
+"""Which documents to keep, by the checksums of all that are usable."""
+
+
 def read_documents(
     path: str,
-    keeps: Callable[[str], bool],
+    usable: Callable[[str], bool],
+    chosen: Chosen,
     *,
     column: str,
     by_lines: bool,
@@ -33,13 +42,13 @@ def read_documents(
     limit: int,
     key: str,
 ) -> NamedDocuments:
-    """The documents of a file that ``keeps`` keeps, in order; all are read once, to check them.
+    """The documents of a file that are usable and chosen, in order; all are read once, to check them.
 
     Args:
         column: of the text, where the file has rows.
         by_lines: whether each line of a text file is a document; else a paragraph is.
         longest: characters that are read of each.
-        limit: maximum number.
+        limit: maximum number of usable ones, from the first, among which some are chosen.
         key: the recipe's key that holds the path, for messages.
     Raises:
         RecipeError: the file cannot be read, or is no text; also on access, where it has changed since.
@@ -48,12 +57,12 @@ def read_documents(
     if not place.exists() and place.suffix in (".txt", ".md", ".text"):
         raise RecipeError(f"{key}: got {path!r}, which does not exist; allowed: a file, a folder or a dataset's name")
     if place.is_file() and place.suffix == ".jsonl":
-        return _InFile(place, _Lines(place, key), _text_in_json(column), keeps, longest, limit, key)
+        return _InFile(place, _Lines(place, key), _text_in_json(column), usable, chosen, longest, limit, key)
     if place.is_file() and not is_named_as_file(place.name):
         spans = _Lines(place, key) if by_lines else _Paragraphs(place, key)
-        return _InFile(place, spans, lambda text, where: text, keeps, longest, limit, key)
+        return _InFile(place, spans, lambda text, where: text, usable, chosen, longest, limit, key)
     rows = read_rows(path, subset=None, split="train", key=key)
-    return _InRows(rows, place.name, column, keeps, longest, limit, key)
+    return _InRows(rows, place.name, column, usable, chosen, longest, limit, key)
 
 
 class NamedDocuments(Documents, Protocol):
@@ -120,22 +129,27 @@ class _InFile:
         place: Path,
         spans: _Lines,
         read: Read,
-        keeps: Callable[[str], bool],
+        usable: Callable[[str], bool],
+        chosen: Chosen,
         longest: int,
         limit: int,
         key: str,
     ) -> None:
         self.place, self.name, self.read, self.longest, self.key = place, place.name, read, longest, key
-        self.starts, self.sizes = array("Q"), array("Q")
+        starts, sizes, checksums = array("Q"), array("Q"), array("I")
         try:
             for offset, span, where in spans:
-                if keeps(self._document(span, where)):
-                    self.starts.append(offset)
-                    self.sizes.append(len(span))
-                    if len(self.starts) == limit:
+                document = self._document(span, where)
+                if usable(document):
+                    starts.append(offset)
+                    sizes.append(len(span))
+                    checksums.append(checksum(document))
+                    if len(starts) == limit:
                         break
         except OSError as error:
             raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
+        kept = chosen(np.array(checksums))
+        self.starts, self.sizes = np.array(starts)[kept], np.array(sizes)[kept]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -143,8 +157,8 @@ class _InFile:
     def __getitem__(self, index: int) -> str:
         try:
             with self.place.open("rb") as file:
-                file.seek(self.starts[index])
-                span = file.read(self.sizes[index])
+                file.seek(int(self.starts[index]))
+                span = file.read(int(self.sizes[index]))
         except OSError as error:
             raise RecipeError(f"{self.key}: {str(self.place)!r} cannot be read: {error}") from None
         return self._document(span, f"byte {self.starts[index]}")
@@ -193,26 +207,30 @@ class _InRows:
         rows: DatasetRows,
         name: str,
         column: str,
-        keeps: Callable[[str], bool],
+        usable: Callable[[str], bool],
+        chosen: Chosen,
         longest: int,
         limit: int,
         key: str,
     ) -> None:
         self.rows, self.name, self.column, self.longest, self.key = rows, name, column, longest, key
-        self.numbers = array("Q")
+        numbers, checksums = array("Q"), array("I")
         for number, row in enumerate(rows.read()):
             if isinstance(row, UnreadableRow):
                 raise RecipeError(f"{key}: {row.why}")
-            if keeps(self._text(row, number)):
-                self.numbers.append(number)
-                if len(self.numbers) == limit:
+            text = self._text(row, number)
+            if usable(text):
+                numbers.append(number)
+                checksums.append(checksum(text))
+                if len(numbers) == limit:
                     break
+        self.numbers = np.array(numbers)[chosen(np.array(checksums))]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> str:
-        number = self.numbers[index]
+        number = int(self.numbers[index])
         return self._text(self.rows[number], number)
 
     def _text(self, row: Row, number: int) -> str:

@@ -10,6 +10,8 @@ import random
 import re
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from jaxtyping import Bool, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, of_kind, slot
@@ -18,7 +20,7 @@ from lyceum.core.types import Grader, Split, Task, TaskSource
 from lyceum.reward.base import combine
 from lyceum.reward.scorer.base import question_of
 from lyceum.tasks._documents import Documents, read_documents
-from lyceum.tasks._split import check_index, kept_for_evaluation
+from lyceum.tasks._split import check_index, held_out
 from lyceum.tasks.base import Source
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tasks.rows import kind_of
@@ -57,11 +59,11 @@ class Text(TasksSettings):
     longest: int = Field(100_000, ge=2, le=10_000_000)
     """Characters that are read of a document."""
     limit: int = Field(1_000_000, ge=1, le=10**8)
-    """Maximum documents in each split; each takes 16 bytes of memory."""
+    """Maximum documents in each split; each takes 16 bytes of memory, and 4 more while they are read."""
     heldout_path: PathText | None = None
     """Another file, folder or hub name to evaluate on; null takes a share of the documents."""
     heldout_share: float = Field(0.1, gt=0, lt=1)
-    """Share of the documents held out where there is no ``heldout_path`` (no unit)."""
+    """Share of the documents held out where there is no ``heldout_path``, to the nearest number (no unit)."""
     cut: Cut = "sentences"
     """Pieces that documents are cut into; with ``mark`` each ends after ``mark``."""
     mark: str | None = Field(None, min_length=1, max_length=100)
@@ -123,13 +125,19 @@ class Text(TasksSettings):
         if self.heldout_path is not None and heldout:
             path, key = self.heldout_path, "tasks.heldout_path"
 
-        def keeps(text: str) -> bool:
-            if self.heldout_path is None and kept_for_evaluation(text, self.heldout_share) != heldout:
-                return False
+        def usable(text: str) -> bool:
             return len(self.pieces_of(text)) >= self.earliest + self.pieces
 
+        def chosen(checksums: UInt[np.ndarray, " document"]) -> Bool[np.ndarray, " document"]:
+            if self.heldout_path is not None:
+                return np.ones(len(checksums), bool)
+            return held_out(checksums, self.heldout_share) == heldout
+
+        limit = self.limit
+        if self.heldout_path is None:  # both splits are of the same documents
+            limit = int(limit / max(self.heldout_share, 1 - self.heldout_share))
         form = {"column": self.column, "by_lines": self.documents == "lines", "longest": self.longest}
-        found = read_documents(path, keeps, limit=self.limit, key=key, **form)
+        found = read_documents(path, usable, chosen, limit=limit, key=key, **form)
         if not len(found):
             raise RecipeError(
                 f"{key}: no {split} document of {path!r} has {self.earliest + self.pieces} pieces or more with "

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from lyceum.core.settings import Composition, StageSettings
 from lyceum.models.load import LoraSettings, ModelSettings, config_of, weight_shapes
+from lyceum.models.tree_attention import BLOCK_ELEMENTS, MASK_ELEMENTS
 from lyceum.recipe.schema import Recipe
 from lyceum.run.checkpoint import SHARD_BYTES
 from lyceum.training.stages.method import Method
@@ -57,9 +58,10 @@ LATER_BYTES = 64 * MIB
 HEAP_PIECE = 32 * MIB
 """Size from which glibc's allocator always gives freed memory back to the system (the limit of its dynamic
 M_MMAP_THRESHOLD on 64-bit machines, mallopt(3)); smaller pieces it keeps for the next step."""
-HEAP_WASTE = 1.2
+HEAP_WASTE, HEAP_WASTE_OF_ADAPTERS = 1.2, 1.5
 """What it then holds, relative to what was used at once: pieces of one step do not fill the gaps that another left.
-Measured on two steps of the models of ``benchmarks/sizes.py``."""
+Each product with an adapter leaves gaps for its weight's output, the adapter's and the scaled one, which later layers
+fill with pieces of other sizes. Measured on two steps of the models of ``benchmarks/sizes.py``."""
 
 PACKED_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Model types whose weights it does so for."""
@@ -156,6 +158,7 @@ class Work:
         models: trained models.
         wide: whether a whole distribution per token is kept for more than its log-probability.
         beside: bytes that are there all the time: another engine's weights and cache, a teacher.
+        eight_bits: whether the optimiser's moments are in 8 bits.
     """
 
     trees: int
@@ -175,6 +178,7 @@ class Work:
     models: int = 1
     wide: bool = False
     beside: int = 0
+    eight_bits: bool = False
 
     @property
     def length(self) -> int:
@@ -201,6 +205,11 @@ def held_weights(shape: Shape, number: int) -> int:
     """Bytes of a model's weights and adapters; in 4 bits with a scale of 32 bits for each 64 numbers (bitsandbytes)."""
     whole = shape.parameters - shape.rounded + (shape.trained if shape.rank else 0)
     return whole * number + shape.rounded * 9 // 16
+
+
+def moments(trained: int, number: int, work: Work) -> int:
+    """Bytes of AdamW's two moments of each trained number; in 8 bits with a scale of 32 bits for each 256."""
+    return trained * 2 + trained // 32 if work.eight_bits else 2 * trained * number
 
 
 def activations(shape: Shape, tokens: int, number: int) -> int:
@@ -247,9 +256,11 @@ def backward(shape: Shape, work: Work, number: int) -> dict[str, int]:
     layer = activations(shape, tokens, number)
     kept = shape.layers * tokens * shape.width * number + layer if work.recomputed else shape.layers * layer
     if tree:
-        # Packed outputs beside padded ones; one additive mask of (query heads per key head * Lq, Lk) for all layers.
+        # Packed outputs beside padded ones; one additive mask of (query heads per key head * Lq, Lk) for all layers, or
+        # of a block of queries.
         kept += (1 if work.recomputed else shape.layers) * tokens * shape.query * number
-        kept += rows * (shape.heads // shape.key_heads) * work.completion * work.length * number
+        mask = rows * (shape.heads // shape.key_heads) * work.completion * work.length
+        kept += (mask if mask <= MASK_ELEMENTS else BLOCK_ELEMENTS) * number
     passing = tokens * (3 * shape.inner + 2 * shape.width) * number
     copies = 6 if work.wide else 4
     logits = copies * min(rows * work.completion * shape.vocabulary, LOGIT_ELEMENTS) * FLOAT
@@ -310,7 +321,7 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
         "weights": models * held_weights(shape, number),
         "frozen models": shape.parameters * (work.frozen * number + work.averages * FLOAT) + work.beside,
         "gradients": trained * number,
-        "optimiser": 2 * trained * number,
+        "optimiser": moments(trained, number, work),
     }
     later = {} if card else {"libraries": libraries + LATER_BYTES}
     packs = {"packed weights": models * shape.packed * number if not card and work.packs else 0}
@@ -322,7 +333,8 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
         "logits": passes.get("logits", 0) // 4,
     }
     small = () if card else [name for name in passes if pieces[name] < HEAP_PIECE]
-    passes |= {name: round(passes[name] * HEAP_WASTE) for name in small}
+    waste = HEAP_WASTE_OF_ADAPTERS if shape.rank else HEAP_WASTE
+    passes |= {name: round(passes[name] * waste) for name in small}
     held_back = sum(passes[name] for name in small)
 
     def beside(**parts: int) -> dict[str, int]:
@@ -344,7 +356,7 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
     if passes:
         found["train"] = always | later | packs | {"cache": held} | passes
     if not card:
-        state = 3 * trained * number + shape.parameters * work.frozen * number
+        state = trained * number + moments(trained, number, work) + shape.parameters * work.frozen * number
         written = 2 * min(state, max(SHARD_BYTES, shape.largest * number))
         merged = shape.parameters * number if shape.rank else 0
         found["save"] = (
@@ -504,6 +516,7 @@ def _works(recipe: Recipe, shape: Shape, prompt: int, demonstration: int, on_car
             models=1 if roles is None else len(roles.models),
             wide="entropy" in needs or "old_entropy" in needs,
             beside=beside,
+            eight_bits=getattr(learner, "optimizer", "adamw") == "adamw-8bit",
         )
 
 
@@ -554,7 +567,9 @@ def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[
     models = {"model": saved}
     state = max(
         (
-            3 * w.models * shape.trained * number + shape.parameters * (w.frozen * number + w.averages * FLOAT)
+            w.models * shape.trained * number
+            + moments(w.models * shape.trained, number, w)
+            + shape.parameters * (w.frozen * number + w.averages * FLOAT)
             for w in works
         ),
         default=0,

@@ -332,6 +332,7 @@ def _checked(recipe: Recipe) -> tuple[TaskSource, TaskSource, PreTrainedTokenize
                 )
     limit = context_of(recipe.model, tokenizer)
     reach_engines(recipe)
+    check_learners(recipe)
     check_recorded(recipe, tokenizer, limit)
     check_stages_tasks(recipe, tokenizer, limit)
     with allow_code():
@@ -348,6 +349,13 @@ def reach_engines(recipe: Recipe) -> None:
     for engine in dict.fromkeys([*own, recipe.evaluation_engine if recipe.evaluate.n else None]):
         if engine is not None:
             engine.reach(recipe.model)
+
+
+def check_learners(recipe: Recipe) -> None:
+    """Raise RecipeError where a library that a learner needs is not installed."""
+    for learner in (stage.composition().learner for stage in recipe.stages):
+        if learner is not None:
+            learner.check_installed()
 
 
 def check_own(stage: StageSettings) -> None:
