@@ -23,7 +23,7 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 from lyceum.utils.numbers import mean
 from lyceum.utils.seeds import counter_seed
-from lyceum.value.model import copied
+from lyceum.value.model import copied, head_of
 
 HEADS = {"q1": 2, "q2": 2, "v1": 1, "v2": 1}
 """Names of the heads, and how many hidden states each reads: a turn's value is of the state and the turn."""
@@ -83,10 +83,10 @@ class TurnValues:
         model = copied(policy)
         if policy.by_rows is None:
             redirect_attention(model)
-        body = cast(nn.Module, getattr(model, model.base_model_prefix))
+        body, width = cast(nn.Module, getattr(model, model.base_model_prefix)), head_of(model).in_features
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(counter_seed("turn-critic", seed))
-            heads = {name: head(of * model.config.hidden_size, model.config.hidden_size) for name, of in HEADS.items()}
+            heads = {name: head(of * width, width) for name, of in HEADS.items()}
         self.device = model.device
         self.critic = nn.ModuleDict({"body": body, **heads}).to(self.device)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
