@@ -1,5 +1,7 @@
 """ArCHer: temporal differences of turns against a target copy, and each turn's advantage on its tokens."""
 
+import copy
+
 import pytest
 import torch
 from tiny_models import plain_model, policy_like
@@ -103,7 +105,7 @@ def test_its_state_goes_on_alike(policy):
     settings = TurnCritic(lr=1e-3, updates=2, batch=2, capacity=3)
     whole, other = (settings.build(policy, seed=seed) for seed in (0, 0))
     whole.observe([tree_of(1.0, 0.0)])
-    other.load_state_dict(whole.state_dict())
+    other.load_state_dict(copy.deepcopy(whole.state_dict()))  # a checkpoint is written, and shares nothing
     later = tree_of(0.0, 1.0)
     for critic in (whole, other):
         critic.observe([later])

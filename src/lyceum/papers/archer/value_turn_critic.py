@@ -23,7 +23,7 @@ from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 from lyceum.utils.numbers import mean
 from lyceum.utils.seeds import counter_seed
-from lyceum.value.model import copied
+from lyceum.value.model import copied, head_of
 
 HEADS = {"q1": 2, "q2": 2, "v1": 1, "v2": 1}
 """Names of the heads, and how many hidden states each reads: a turn's value is of the state and the turn."""
@@ -68,7 +68,7 @@ class TurnCritic(ValueSettings):
         return TurnValues(self, policy, seed=seed)
 
 
-class Played(NamedTuple):
+class MarkedTrajectory(NamedTuple):
     """A trajectory whose turns are marked, and its outcome."""
 
     path: MarkedPath
@@ -83,16 +83,16 @@ class TurnValues:
         model = copied(policy)
         if policy.by_rows is None:
             redirect_attention(model)
-        body = cast(nn.Module, getattr(model, model.base_model_prefix))
+        body, width = cast(nn.Module, getattr(model, model.base_model_prefix)), head_of(model).in_features
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(counter_seed("turn-critic", seed))
-            heads = {name: head(of * model.config.hidden_size, model.config.hidden_size) for name, of in HEADS.items()}
+            heads = {name: head(of * width, width) for name, of in HEADS.items()}
         self.device = model.device
         self.critic = nn.ModuleDict({"body": body, **heads}).to(self.device)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.parameters = list(self.critic.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=settings.lr, weight_decay=0.0)
-        self.buffer: list[Played] = []
+        self.buffer: list[MarkedTrajectory] = []
         self.steps = self.updates = self.skipped = 0
         self.measured: dict[str, float] = {}
 
@@ -199,7 +199,7 @@ class TurnValues:
         copy_values(state["target"], list(self.target.parameters()))
         self.optimizer.load_state_dict(dict(state["optimizer"]))
         self.buffer = [
-            Played(MarkedPath(tokens, ends=ends, starts=starts), outcome)
+            MarkedTrajectory(MarkedPath(tokens, ends=ends, starts=starts), outcome)
             for tokens, starts, ends, outcome in state["buffer"]
         ]
         self.steps, self.updates, self.skipped = state["counts"]
@@ -211,10 +211,10 @@ def head(inputs: int, width: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def marked_turns(leaf: Node, outcome: float) -> Played:
+def marked_turns(leaf: Node, outcome: float) -> MarkedTrajectory:
     own = turn_spans(leaf)
     path = MarkedPath(leaf.path_tokens(), len(leaf.root.tokens), [end for *_, end in own], [at for _, at, _ in own])
-    return Played(path, outcome)
+    return MarkedTrajectory(path, outcome)
 
 
 def at_the_end(turns: Sequence[int], outcome: Sequence[float]) -> tuple[Float[Tensor, " turn"], Bool[Tensor, " turn"]]:
