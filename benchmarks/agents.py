@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any, Literal
 from zipfile import ZipFile
 
-from common import CACHE, alternate, arguments, machine, say, table, write
+from common import CACHE, arguments, machine, say, table, write
 
 PARTS = ("histories", "learn", "cost", "idle", "rendering", "kills")
 WHEEL = "trl==1.16.0"
@@ -36,8 +36,8 @@ DEFINITIONS = {
     "were sampled with and the learner's (nats, float32)",
     "learn": "the recipe calculator, its calculator asked by turns or by an agent with openai's client: accuracy in "
     "training per step, and held-out accuracy; difference: agent minus turns in windows of steps, over seeds (95 %)",
-    "cost": "an agent of 20 turns that resends its history: tokens computed and seconds of an update, as one tree and "
-    "with one row for each request",
+    "cost": "an agent of 20 turns that resends its history: tokens computed and processor seconds of an update, as "
+    "one tree and with one row for each request",
     "idle": "256 trajectories whose tools take 0 to 2 s: share of the seconds in which the engine does not "
     "compute; seconds are of the processor and of waiting for tools, as on a machine that does nothing else",
     "rendering": "episodes of 100 turns: share of the same seconds in the chat template, in the tokenizer, and in "
@@ -332,7 +332,7 @@ def learn(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 keys = [
                     *(f"seed={seed}", f"steps={steps}", "tasks_per_step=8", f"threads={options.threads}", "track=[]"),
                     *(f"model.chat_template={work}/plain.jinja", f"output={work}", f"name={arm}", "checkpoint_every=0"),
-                    *("evaluate.n=40", "evaluate.samples=2", "evaluate.k=[1]", "rollouts_every=0"),
+                    *("evaluate.n=40", "evaluate.samples=2", "evaluate.k=[1]"),
                     *([f"rollout={function}"] if arm == "agent" else []),
                 ]
                 began = time.perf_counter()
@@ -461,7 +461,7 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     from lyceum.core.forest import build_forest
     from lyceum.engine.embedded import EmbeddedEngine
 
-    turns, tokens, tasks, samples = (4, 8, 2, 2) if options.quick else (20, 24, 4, 4)
+    turns, tokens, tasks, samples = (4, 8, 2, 2) if options.quick else (20, 24, 2, 4)
     if found.get("turns") == turns:
         return
     policy = base_policy()
@@ -473,7 +473,7 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     apart = one_row_a_request(trees)
     forests = {"tree": build_forest(trees), "a row each": build_forest(apart)}
     steps = {name: update(policy, forest, "tree" if name == "tree" else "rows") for name, forest in forests.items()}
-    together, each = alternate(*steps.values(), pairs=1 if options.quick else 3)
+    together, each = in_turns(*steps.values(), pairs=1 if options.quick else 2)
     found |= {
         "turns": turns,
         "episodes": tasks * samples,
@@ -491,6 +491,17 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     say(f"cost: one row a request computes {found['computed_a_row_each'] / found['computed']:.1f} times the tokens, "
         f"its update takes {found['times']:.1f} times as long")  # fmt: skip
     yield
+
+
+def in_turns(*calls: Callable[[], Any], pairs: int) -> list[list[float]]:
+    """Processor seconds of each call, called in turns."""
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(pairs):
+        for call, seconds in zip(calls, found, strict=True):
+            began = time.process_time()
+            call()
+            seconds.append(time.process_time() - began)
+    return found
 
 
 def one_row_a_request(trees: Sequence[Any]) -> list[Any]:
