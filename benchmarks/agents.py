@@ -394,15 +394,26 @@ def base_policy() -> Any:
     return policy
 
 
-def resends(turns: int, tokens: int, says: str, *, slow: bool = False) -> Any:
-    """An agent of so many requests of so many tokens."""
+def resends(turns: int, tokens: int, says: str, *, slow: bool = False, plain: bool = False) -> Any:
+    """An agent of so many requests of so many tokens.
+
+    Args:
+        plain: it writes its requests and reads the replies itself, without what openai's client does to both.
+    """
 
     async def agent(client: Any, model: str, messages: list[Any], seed: int) -> float:
         for turn in range(turns):
-            reply = await client.chat.completions.create(model=model, messages=messages, max_tokens=tokens)
+            if plain:
+                body = json.dumps({"messages": messages, "max_tokens": tokens})
+                headers = {"authorization": f"Bearer {client.api_key}"}
+                reply = await client._client.post(f"{client.base_url}chat/completions", content=body, headers=headers)
+                said = reply.json()["choices"][0]["message"]
+            else:
+                made = await client.chat.completions.create(model=model, messages=messages, max_tokens=tokens)
+                said = made.choices[0].message
             if slow and turn < turns - 1:
                 await asyncio.sleep(delay(seed + turn))
-            messages += [reply.choices[0].message, {"role": "user", "content": says}]
+            messages += [said, {"role": "user", "content": says}]
         return float(seed % 2)
 
     return agent
@@ -572,7 +583,7 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
     tasks, turns, tokens = (2, 2, 4) if options.quick else (32, 6, 16)
     policy = base_policy()
     told = told_environment()(slow=True, says="12+34=", max_turns=turns)
-    for way in ("turns", "agent"):
+    for way in ("turns", "agent", "agent without openai"):
         for waits in (True, False):
             name = f"{way}, {'waits' if waits else 'goes on'}"
             if name in found:
@@ -582,7 +593,7 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 sampling = Sampling(max_completion_tokens=turns * tokens, stop_token_ids=ends)
                 rollout: Any = Turns(samples=8, environment=told, sampling=sampling, waits=waits)
             else:
-                function = resends(turns, tokens // 2, "12+34=", slow=True)
+                function = resends(turns, tokens // 2, "12+34=", slow=True, plain=way != "agent")
                 rollout = agent_rollout(function, 8, turns * tokens, waits=waits)
             engine = EmbeddedEngine(policy)
             with timed((EmbeddedEngine, "_step"), (EmbeddedEngine, "_admit")) as busy:
