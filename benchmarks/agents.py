@@ -636,7 +636,7 @@ def rendering(options: Any, found: dict[str, Any]) -> Iterator[None]:
             rollout = agent_rollout(resends(turns, tokens // 2, "The result is 12."), samples, turns * tokens)
         engine = EmbeddedEngine(policy)
         with timed(*methods) as spent:
-            trees, wall = episodes(policy, engine, rollout, 1 if options.quick else 4)
+            trees, wall = episodes(policy, engine, rollout, 1)
         leaves = [leaf for tree in trees for leaf in tree.trajectories]
         found[way] = {
             "episodes": len(leaves),

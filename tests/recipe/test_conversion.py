@@ -229,6 +229,7 @@ def test_the_command_prints_a_recipe_or_writes_it_once(folder, capsys):
     assert "mine_rewards.py" in out
     assert "lyceum train mine.yaml --dry-run trust_code=true" in out
     assert main(["convert", "trl-tldr.py", "--out", "mine.yaml"]) == 2
+    assert main(["convert", "trl-tldr.py", "--out", ""]) == 2
     assert "'mine.yaml' exists" in capsys.readouterr().err
 
 
