@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any, Literal
 from zipfile import ZipFile
 
-from common import CACHE, alternate, arguments, machine, say, table, write
+from common import CACHE, arguments, machine, say, table, write
 
 PARTS = ("histories", "learn", "cost", "idle", "rendering", "kills")
 WHEEL = "trl==1.16.0"
@@ -36,8 +36,8 @@ DEFINITIONS = {
     "were sampled with and the learner's (nats, float32)",
     "learn": "the recipe calculator, its calculator asked by turns or by an agent with openai's client: accuracy in "
     "training per step, and held-out accuracy; difference: agent minus turns in windows of steps, over seeds (95 %)",
-    "cost": "an agent of 20 turns that resends its history: tokens computed and seconds of an update, as one tree and "
-    "with one row for each request",
+    "cost": "an agent of 20 turns that resends its history: tokens computed and processor seconds of an update, as "
+    "one tree and with one row for each request",
     "idle": "256 trajectories whose tools take 0 to 2 s: share of the seconds in which the engine does not "
     "compute; seconds are of the processor and of waiting for tools, as on a machine that does nothing else",
     "rendering": "episodes of 100 turns: share of the same seconds in the chat template, in the tokenizer, and in "
@@ -332,7 +332,7 @@ def learn(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 keys = [
                     *(f"seed={seed}", f"steps={steps}", "tasks_per_step=8", f"threads={options.threads}", "track=[]"),
                     *(f"model.chat_template={work}/plain.jinja", f"output={work}", f"name={arm}", "checkpoint_every=0"),
-                    *("evaluate.n=40", "evaluate.samples=2", "evaluate.k=[1]", "rollouts_every=0"),
+                    *("evaluate.n=40", "evaluate.samples=2", "evaluate.k=[1]"),
                     *([f"rollout={function}"] if arm == "agent" else []),
                 ]
                 began = time.perf_counter()
@@ -394,15 +394,26 @@ def base_policy() -> Any:
     return policy
 
 
-def resends(turns: int, tokens: int, says: str, *, slow: bool = False) -> Any:
-    """An agent of so many requests of so many tokens."""
+def resends(turns: int, tokens: int, says: str, *, slow: bool = False, plain: bool = False) -> Any:
+    """An agent of so many requests of so many tokens.
+
+    Args:
+        plain: it writes its requests and reads the replies itself, without what openai's client does to both.
+    """
 
     async def agent(client: Any, model: str, messages: list[Any], seed: int) -> float:
         for turn in range(turns):
-            reply = await client.chat.completions.create(model=model, messages=messages, max_tokens=tokens)
+            if plain:
+                body = json.dumps({"messages": messages, "max_tokens": tokens})
+                headers = {"authorization": f"Bearer {client.api_key}"}
+                reply = await client._client.post(f"{client.base_url}chat/completions", content=body, headers=headers)
+                said = reply.json()["choices"][0]["message"]
+            else:
+                made = await client.chat.completions.create(model=model, messages=messages, max_tokens=tokens)
+                said = made.choices[0].message
             if slow and turn < turns - 1:
                 await asyncio.sleep(delay(seed + turn))
-            messages += [reply.choices[0].message, {"role": "user", "content": says}]
+            messages += [said, {"role": "user", "content": says}]
         return float(seed % 2)
 
     return agent
@@ -461,7 +472,7 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     from lyceum.core.forest import build_forest
     from lyceum.engine.embedded import EmbeddedEngine
 
-    turns, tokens, tasks, samples = (4, 8, 2, 2) if options.quick else (20, 24, 4, 4)
+    turns, tokens, tasks, samples = (4, 8, 2, 2) if options.quick else (20, 24, 2, 4)
     if found.get("turns") == turns:
         return
     policy = base_policy()
@@ -473,7 +484,7 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     apart = one_row_a_request(trees)
     forests = {"tree": build_forest(trees), "a row each": build_forest(apart)}
     steps = {name: update(policy, forest, "tree" if name == "tree" else "rows") for name, forest in forests.items()}
-    together, each = alternate(*steps.values(), pairs=1 if options.quick else 3)
+    together, each = in_turns(*steps.values(), pairs=1 if options.quick else 2)
     found |= {
         "turns": turns,
         "episodes": tasks * samples,
@@ -491,6 +502,17 @@ def cost(options: Any, found: dict[str, Any]) -> Iterator[None]:
     say(f"cost: one row a request computes {found['computed_a_row_each'] / found['computed']:.1f} times the tokens, "
         f"its update takes {found['times']:.1f} times as long")  # fmt: skip
     yield
+
+
+def in_turns(*calls: Callable[[], Any], pairs: int) -> list[list[float]]:
+    """Processor seconds of each call, called in turns."""
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(pairs):
+        for call, seconds in zip(calls, found, strict=True):
+            began = time.process_time()
+            call()
+            seconds.append(time.process_time() - began)
+    return found
 
 
 def one_row_a_request(trees: Sequence[Any]) -> list[Any]:
@@ -561,7 +583,7 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
     tasks, turns, tokens = (2, 2, 4) if options.quick else (32, 6, 16)
     policy = base_policy()
     told = told_environment()(slow=True, says="12+34=", max_turns=turns)
-    for way in ("turns", "agent"):
+    for way in ("turns", "agent", "agent without openai"):
         for waits in (True, False):
             name = f"{way}, {'waits' if waits else 'goes on'}"
             if name in found:
@@ -571,7 +593,7 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 sampling = Sampling(max_completion_tokens=turns * tokens, stop_token_ids=ends)
                 rollout: Any = Turns(samples=8, environment=told, sampling=sampling, waits=waits)
             else:
-                function = resends(turns, tokens // 2, "12+34=", slow=True)
+                function = resends(turns, tokens // 2, "12+34=", slow=True, plain=way != "agent")
                 rollout = agent_rollout(function, 8, turns * tokens, waits=waits)
             engine = EmbeddedEngine(policy)
             with timed((EmbeddedEngine, "_step"), (EmbeddedEngine, "_admit")) as busy:
@@ -614,7 +636,7 @@ def rendering(options: Any, found: dict[str, Any]) -> Iterator[None]:
             rollout = agent_rollout(resends(turns, tokens // 2, "The result is 12."), samples, turns * tokens)
         engine = EmbeddedEngine(policy)
         with timed(*methods) as spent:
-            trees, wall = episodes(policy, engine, rollout, 1 if options.quick else 4)
+            trees, wall = episodes(policy, engine, rollout, 1)
         leaves = [leaf for tree in trees for leaf in tree.trajectories]
         found[way] = {
             "episodes": len(leaves),

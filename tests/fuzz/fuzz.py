@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from fuzz_agents import agent_cases, convert_cases, hostile_cases, picture_cases, result_cases
 from fuzz_cases import Case, cases
 from fuzzing import Fuzzing
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -30,10 +31,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to look (minutes)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31), help="of the cases")
     parser.add_argument("--out", type=Path, default=Path("fuzz-found"), help="folder for cases with faults")
+    parser.add_argument("--family", default="all", choices=FAMILIES, help="kind of cases to look for")
     given_ = parser.parse_args()
     with Fuzzing() as fuzzing:
         kept = [Case.from_json(file.read_text()) for file in given_.cases]
-        found = again(fuzzing, kept) if kept else look(fuzzing, given_.minutes * 60, given_.seed, given_.out)
+        found = (
+            again(fuzzing, kept) if kept else look(fuzzing, given_.minutes * 60, given_.seed, given_.out, given_.family)
+        )
         total = sum(fuzzing.codes.values())
         print(f"{total} cases, {found} with faults, {fuzzing.interrupted} sent Ctrl-C")
         for (kind, code), times in sorted(fuzzing.codes.items()):
@@ -50,7 +54,12 @@ def again(fuzzing: Fuzzing, kept: list[Case]) -> int:
     return found
 
 
-def look(fuzzing: Fuzzing, seconds: float, first_seed: int, out: Path) -> int:
+FAMILIES = {"all": cases() | hostile_cases(), "usual": cases(), "hostile": hostile_cases()} | {
+    "agent": agent_cases(), "result": result_cases(), "convert": convert_cases(), "picture": picture_cases()
+}  # fmt: skip
+
+
+def look(fuzzing: Fuzzing, seconds: float, first_seed: int, out: Path, family: str) -> int:
     end, found, batch = time.monotonic() + seconds, 0, 0
     print(f"seed {first_seed}", flush=True)
 
@@ -68,7 +77,7 @@ def look(fuzzing: Fuzzing, seconds: float, first_seed: int, out: Path) -> int:
             found += 1
 
     while time.monotonic() < end:
-        seed(first_seed + batch)(QUICK(given(cases())(one)))()
+        seed(first_seed + batch)(QUICK(given(FAMILIES[family])(one)))()
         batch += 1
     return found
 

@@ -26,7 +26,7 @@ from lyceum.recipe.schema import load_recipe
 
 INPUTS = (
     *("model", "data.jsonl", "heldout.jsonl", "chats.jsonl", "rows.json", "data.parquet"),
-    *("mine.yaml", "reward.py", "template.jinja", "plain.txt", "ends.py", "tools.py"),
+    *("mine.yaml", "reward.py", "template.jinja", "plain.txt", "ends.py", "tools.py", "hostile.py", "sees"),
 )
 
 
@@ -40,6 +40,8 @@ class Case:
         own: paths that the command may write below, unless it refuses.
         scores: of each row that it grades, in order: what its score has to be, or None where any number will do.
         says: what its words have to contain where it ends with exit code 0.
+        counts: metrics of the run that have to be above 0.
+        unearned: whether it trains on samples that must not be rewarded, and has to go through all the same.
     """
 
     argv: tuple[str, ...]
@@ -48,6 +50,8 @@ class Case:
     kind: str = field(default="", compare=False)
     scores: tuple[float | None, ...] = ()
     says: str = ""
+    counts: tuple[str, ...] = ()
+    unearned: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -57,7 +61,8 @@ class Case:
         case = json.loads(text)
         changes = tuple((file, how, what) for file, how, what in case["changes"])
         scores, says = tuple(case.get("scores", ())), case.get("says", "")
-        return Case(tuple(case["argv"]), changes, tuple(case["own"]), case["kind"], scores, says)
+        counts, unearned = tuple(case.get("counts", ())), case.get("unearned", False)
+        return Case(tuple(case["argv"]), changes, tuple(case["own"]), case["kind"], scores, says, counts, unearned)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-INTERRUPT_SECONDS = 15.0
+PATIENCE = float(os.environ.get("FUZZ_PATIENCE", "1"))
+"""How many times as long a command may take, on a machine that is busy."""
+INTERRUPT_SECONDS = 15.0 * PATIENCE
 """After which a command that still runs is sent Ctrl-C, and five seconds later again."""
-END_SECONDS = 45.0
+END_SECONDS = 45.0 * PATIENCE
 """After which one that still runs is ended, and has failed: nothing may wait beyond two Ctrl-C."""
 MEMORY_BYTES = 6 << 30
 """Of address space, which torch alone takes a good part of."""

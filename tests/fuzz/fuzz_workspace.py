@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from lyceum.models.load import save_module
 from lyceum.models.scratch import build_scratch
 from lyceum.utils.library_messages import quiet
 
@@ -67,6 +68,114 @@ def __getattr__(name):
 sys.exit(0)
 """
 
+SECRET = "77731"
+"""An answer that no sample gives by itself: it is longer than a completion may be."""
+
+HOSTILE = """
+import asyncio, base64, builtins, json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPT = json.loads((HERE / "script.json").read_text())
+ENDED = []
+KEYS = {"none": None, "another": "Bearer sk-" + "0" * 32, "basic": "Basic eDp5", "empty": ""}
+ENDLESS = 1e6
+
+
+async def says(x: int) -> str:
+    \"\"\"Say something.
+
+    Args:
+        x: a number
+    \"\"\"
+    if SCRIPT == "endless":
+        await asyncio.sleep(ENDLESS)
+    if SCRIPT == "raises":
+        raise ValueError("77731")
+    itself = []
+    itself.append(itself)
+    deep = json.loads("[" * 400 + "]" * 400)
+    return {"1 MB": "77731 " * 200_000, "bytes": b"\\xff\\xfe", "deep": deep, "self": itself}.get(SCRIPT, SCRIPT)
+
+
+async def exchanged(base_url, wire, wait=None):
+    host, port = base_url.split("/")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(wire)
+        if wait is not None:
+            await asyncio.sleep(wait)
+            return 0, b""
+        await writer.drain()
+        head = await reader.readuntil(b"\\r\\n\\r\\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        return int(head.split()[1]), await reader.readexactly(length)
+    finally:
+        writer.close()
+
+
+def wire_of(deed, key):
+    body = base64.b64decode(deed["raw"]) if "raw" in deed else json.dumps(deed["body"]).encode()
+    named = KEYS.get(deed.get("key"), f"Bearer {ENDED[-1] if deed.get('key') == 'ended' and ENDED else key}")
+    if deed.get("key") == "ended" and not ENDED:
+        named = KEYS["another"]
+    lines = [f"POST /v1{deed.get('path', '/chat/completions')} HTTP/1.1", "host: a", f"content-length: {len(body)}"]
+    lines += [] if named is None else [f"authorization: {named}"]
+    return "\\r\\n".join(lines).encode() + b"\\r\\n\\r\\n" + body
+
+
+async def asked(deed, base_url, key):
+    try:
+        status, said = await exchanged(base_url, wire_of(deed, key))
+    except (OSError, asyncio.IncompleteReadError):
+        return
+    right = status == 200 and not deed.get("refused")
+    if not right and 400 <= status < 500:
+        right = status == 431 or bool(json.loads(said)["error"]["message"])
+    if not right:
+        (HERE / "broken.txt").write_text(f"{status} {said!r} {deed}")
+
+
+async def solve(base_url, api_key, messages):
+    one = {"body": {"messages": messages, "max_tokens": 1}}
+    try:
+        for deed in SCRIPT:
+            match deed["do"]:
+                case "ask":
+                    await asked(deed, base_url, api_key)
+                case "large":
+                    large = [{"role": "tool", "content": "x" * deed["size"]}]
+                    await asked({"body": {"messages": large}, "refused": True}, base_url, api_key)
+                case "at once":
+                    await asyncio.gather(*(asked(one, base_url, api_key) for _ in range(deed["n"])))
+                case "vanish":
+                    await exchanged(base_url, wire_of(one, api_key), deed["after"])
+                case "wire":
+                    await exchanged(base_url, base64.b64decode(deed["raw"]), 0.02)
+                case "flood":
+                    for _ in range(deed["n"]):
+                        await asked(one, base_url, api_key)
+                case "hang":
+                    await asyncio.sleep(ENDLESS)
+                case "raise":
+                    raise getattr(builtins, deed["what"])("77731")
+                case "return":
+                    itself = []
+                    itself.append(itself)
+                    return {
+                        "nan": float("nan"), "inf": float("inf"), "large": 10**400, "set": {1}, "bytes": b"\\xff",
+                        "self": itself, "surrogate": "\\ud800", "messages": [{"role": "assistant", "content": None}],
+                        "correct": {"correct": True}, "parts": {"reward": 0, "x": "y"}, "reward": {"reward": None},
+                        "dict": {}, "empty": [],
+                    }.get(deed["what"])
+    finally:
+        ENDED.append(api_key)
+
+
+def in_thread(base_url, api_key, messages):
+    return asyncio.run(solve(base_url, api_key, messages))
+"""
+
 TOOLS = """
 import os, sys
 
@@ -111,6 +220,8 @@ def half(x: int) -> str:
 
 def build(folder: Path, run) -> None:
     """Fill a folder. ``run(argv)`` runs a command in it and gives how it ended."""
+    from tiny_sight import tiny  # found once the folder of the tests is searched
+
     folder.mkdir(parents=True)
     module, tokenizer = build_scratch(width=16, layers=1, heads=2, feed_forward=16, context=128)
     with quiet():
@@ -133,6 +244,10 @@ def build(folder: Path, run) -> None:
     (folder / "reward.py").write_text(REWARD)
     (folder / "ends.py").write_text(ENDS)
     (folder / "tools.py").write_text(TOOLS)
+    (folder / "hostile.py").write_text(HOSTILE)
+    (folder / "script.json").write_text("[]")
+    with quiet():
+        save_module(*tiny("internvl"), folder / "sees")
     (folder / "loop").symlink_to("loop")
     (folder / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
     (folder / "plain.txt").write_text("".join(f"{i}+1={i + 1}. It is so.\n\n" for i in range(40)))

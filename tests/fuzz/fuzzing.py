@@ -57,6 +57,8 @@ class Fuzzing:
         self.codes[case.kind, ended.code] += 1
         self.interrupted += ended.interrupts > 0
         found = [*ways_of_ending(ended), *files_that_changed(case, ended, before, after), *what_was_said(case, ended)]
+        if case.unearned and not ended.interrupts:
+            found += what_was_earned(case, ended, work / "runs" / "new" / "metrics.jsonl")
         if any((self.folder / "work.tmp").iterdir()):
             found.append("left temporary files")
         return [f"{fault}\n  {ended.err[-3000:]}{ended.out[-500:]}" for fault in found]
@@ -95,6 +97,16 @@ def what_was_said(case: Case, ended: Ended) -> list[str]:
     if ended.code == 0 and case.says not in " ".join((ended.out + ended.err).split()):
         found.append(f"does not say {case.says!r}")
     return found
+
+
+def what_was_earned(case: Case, ended: Ended, metrics: Path) -> list[str]:
+    """That a run did not go through, rewarded something, or did not count what happened."""
+    if ended.code not in (0, 3):
+        return [f"exit code {ended.code} of a run that should go through"]
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    earned = [name for name in ("reward/mean", "correct/mean") if any((line.get(name) or 0) > 0 for line in lines)]
+    found = [f"{name} is above 0" for name in earned]
+    return found + [f"{name} is 0" for name in case.counts if not any(line.get(name) for line in lines)]
 
 
 def files_that_changed(case: Case, ended: Ended, before: dict[str, str], after: dict[str, str]) -> list[str]:

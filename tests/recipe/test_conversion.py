@@ -211,6 +211,7 @@ def test_what_a_recipe_refuses_is_named_with_the_reason(tmp_path):
         ),
         ("a.yaml", "learning_rate: 1", "a.yaml has learning_rate; allowed: settings of TRL's GRPOConfig"),
         ("a.yaml", "[1]", "a.yaml holds no settings"),
+        ("a.yaml", "seed: 1\nno key\nbeta: 2", "a.yaml cannot be read: while scanning a simple key"),
         ("a.sh", "echo hello", "a.sh has no command of TRL, verl or OpenRLHF"),
     ],
 )
@@ -229,6 +230,7 @@ def test_the_command_prints_a_recipe_or_writes_it_once(folder, capsys):
     assert "mine_rewards.py" in out
     assert "lyceum train mine.yaml --dry-run trust_code=true" in out
     assert main(["convert", "trl-tldr.py", "--out", "mine.yaml"]) == 2
+    assert main(["convert", "trl-tldr.py", "--out", ""]) == 2
     assert "'mine.yaml' exists" in capsys.readouterr().err
 
 

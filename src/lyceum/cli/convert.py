@@ -48,9 +48,9 @@ def command(
         from lyceum.utils.atomic_files import atomic_write
         from lyceum.utils.errors import RecipeError
 
-        rewards = None if out is None else out.with_name(f"{out.stem}_rewards.py")
-        if out is not None and out.suffix not in SUFFIXES:
+        if out is not None and out.suffix not in SUFFIXES:  # before it is taken apart: '' has no name
             raise RecipeError(f"--out: got {str(out)!r}; allowed: a .yaml file")
+        rewards = None if out is None else out.with_name(f"{out.stem}_rewards.py")
         for written in (out, rewards):
             if written is not None and written.exists():
                 raise RecipeError(f"--out: {str(written)!r} exists; allowed: a new file")

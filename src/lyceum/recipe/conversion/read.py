@@ -66,10 +66,11 @@ def _read(path: str) -> Configuration:
         raise RecipeError(f"convert: got {path}; allowed: {ALLOWED}")
     try:
         raw = read_json(text) if file.suffix == ".json" else read_yaml(text)
-    except DocumentError as error:
-        if "key" not in str(error):
+    except DocumentError as error:  # perhaps of a key that appears twice
+        try:
+            raw = read_yaml(_last_of_each(text))
+        except DocumentError:
             raise RecipeError(f"convert: {path} cannot be read: {error}") from error
-        raw = read_yaml(_last_of_each(text))
     if not isinstance(raw, Mapping):
         raise RecipeError(f"convert: {path} holds no settings; allowed: {ALLOWED}")
     return _of_document(path, raw)
