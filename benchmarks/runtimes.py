@@ -27,7 +27,7 @@ from proofs import PROOFS
 
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
-from lyceum.training.proving import train_before, trained
+from lyceum.training.proving import metrics, train_before, trained
 from lyceum.utils.errors import RecipeError, RunError
 
 QUICK = ("grpo",)
@@ -39,9 +39,12 @@ WORKER = (
     "runtime.at_once=null",
 )
 BRIEF = ("track=[]", "checkpoint_every=0", "threads=1")
+OF_MACHINE = ("seconds", "time", "memory", "tokens_per_second", "idle", "peak")
+"""Beginnings of names of metrics that differ each time."""
 DEFINITIONS = {
     "steps": "of the run",
     "differs": "the first step and part that are not the same; null: all bits are",
+    "metrics": "those of a step that are not the same: what a grader counts as it grades is lost in a worker",
     "refused": "what a recipe says of workers where it has no use for them; null: it takes them",
 }
 
@@ -73,7 +76,7 @@ def compared(name: str) -> dict[str, Any]:
         try:
             load_recipe(name, [*proof.keys, *WORKER[:1]])
         except RecipeError as error:
-            return {"recipe": name, "steps": 0, "differs": None, "refused": error.lines[0]}
+            return {"recipe": name, "steps": 0, "differs": None, "metrics": [], "refused": error.lines[0]}
         train_before(name, proof, Path(folder))
         here = trained(name, proof, one, *BRIEF, "runtime=in-process")
         digests = read_digests(here)
@@ -81,10 +84,18 @@ def compared(name: str) -> dict[str, Any]:
             with forked_workers():
                 found = first_difference(digests, read_digests(trained(name, proof, other, *BRIEF, *WORKER)))
         except (RecipeError, RunError) as error:
-            return {"recipe": name, "steps": len(digests), "differs": " | ".join(error.lines), "refused": None}
+            why = " | ".join(error.lines)
+            return {"recipe": name, "steps": len(digests), "differs": why, "metrics": [], "refused": None}
+        lines = [[plain(line) for line in metrics(run / name)] for run in (one, other)]
     names = "" if found is None else ", ".join(list(found.values)[:4])
     differs = None if found is None else f"step {found.step}, {found.part}: {names}"
-    return {"recipe": name, "steps": len(digests), "differs": differs, "refused": None}
+    lost = sorted({key for a, b in zip(*lines, strict=True) for key in a.keys() | b.keys() if a.get(key) != b.get(key)})
+    return {"recipe": name, "steps": len(digests), "differs": differs, "metrics": lost, "refused": None}
+
+
+def plain(line: dict[str, Any]) -> dict[str, Any]:
+    """A step's metrics without those of time and memory."""
+    return {key: value for key, value in line.items() if not key.startswith(OF_MACHINE)}
 
 
 if __name__ == "__main__":
