@@ -28,7 +28,7 @@ from proofs import PROOFS
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.training.proving import metrics, train_before, trained
-from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.errors import RecipeError
 
 QUICK = ("grpo",)
 WORKER = (
@@ -43,7 +43,7 @@ OF_MACHINE = ("seconds", "time", "memory", "tokens_per_second", "idle", "peak")
 """Beginnings of names of metrics that differ each time."""
 DEFINITIONS = {
     "steps": "of the run",
-    "differs": "the first step and part that are not the same; null: all bits are",
+    "differs": "the first step and part that are not the same, or an error; null: all bits are",
     "metrics": "those of a step that are not the same: what a grader counts as it grades is lost in a worker",
     "refused": "what a recipe says of workers where it has no use for them; null: it takes them",
 }
@@ -55,10 +55,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)} alone")
     options = parser.parse_args()
-    there = options.out is not None and options.out.exists()
-    rows: dict[str, dict[str, Any]] = (
-        {row["recipe"]: row for row in json.loads(options.out.read_text())["rows"]} if there else {}
-    )
+    rows: dict[str, dict[str, Any]] = {}
+    if options.out is not None and options.out.exists():
+        rows = {row["recipe"]: row for row in json.loads(options.out.read_text())["rows"]}
     able = [name for name, proof in PROOFS.items() if proof.needs is None]
     names = options.only or (QUICK if options.quick else [name for name in sorted(able) if name not in rows])
     for number, name in enumerate(names):
@@ -71,26 +70,26 @@ def main() -> None:
 def compared(name: str) -> dict[str, Any]:
     """A recipe's row."""
     proof = PROOFS[name]
+    row = {"recipe": name, "steps": 0, "differs": None, "metrics": [], "refused": None}
+    try:
+        load_recipe(name, [*proof.keys, WORKER[0]])
+    except RecipeError as error:
+        return row | {"refused": error.lines[0]}
     with tempfile.TemporaryDirectory() as folder:
-        one, other = Path(folder, "one"), Path(folder, "other")
         try:
-            load_recipe(name, [*proof.keys, *WORKER[:1]])
-        except RecipeError as error:
-            return {"recipe": name, "steps": 0, "differs": None, "metrics": [], "refused": error.lines[0]}
-        train_before(name, proof, Path(folder))
-        here = trained(name, proof, one, *BRIEF, "runtime=in-process")
-        digests = read_digests(here)
-        try:
+            train_before(name, proof, Path(folder))
+            one = trained(name, proof, Path(folder, "one"), *BRIEF, "runtime=in-process")
             with forked_workers():
-                found = first_difference(digests, read_digests(trained(name, proof, other, *BRIEF, *WORKER)))
-        except (RecipeError, RunError) as error:
-            why = " | ".join(error.lines)
-            return {"recipe": name, "steps": len(digests), "differs": why, "metrics": [], "refused": None}
-        lines = [[plain(line) for line in metrics(run / name)] for run in (one, other)]
-    names = "" if found is None else ", ".join(list(found.values)[:4])
-    differs = None if found is None else f"step {found.step}, {found.part}: {names}"
+                other = trained(name, proof, Path(folder, "other"), *BRIEF, *WORKER)
+        except Exception as error:
+            return row | {"differs": f"{type(error).__name__}: {error}"}
+        digests = read_digests(one)
+        found = first_difference(digests, read_digests(other))
+        lines = [[plain(line) for line in metrics(run)] for run in (one, other)]
+    if found is not None:
+        row["differs"] = f"step {found.step}, {found.part}: {', '.join(list(found.values)[:4])}"
     lost = sorted({key for a, b in zip(*lines, strict=True) for key in a.keys() | b.keys() if a.get(key) != b.get(key)})
-    return {"recipe": name, "steps": len(digests), "differs": differs, "metrics": lost, "refused": None}
+    return row | {"steps": len(digests), "metrics": lost}
 
 
 def plain(line: dict[str, Any]) -> dict[str, Any]:
