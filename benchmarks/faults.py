@@ -4,8 +4,9 @@
 
 Each run trains a new small model (4 groups of 4 samples a step), and is ended once by SIGKILL in one state, at a step
 that is drawn; a run that was killed itself is resumed. In fixed order the result is compared with that of a run that
-nothing disturbed, bit for bit. In ready order each group has to be trained once, whole, by its deadline. The result is
-written after each run, and a further call goes on where the file ends.
+nothing disturbed, bit for bit. In ready order each group has to be trained once, whole, by its deadline. All processes
+are forks of one that has imported everything. The result is written after each run, and a further call goes on where
+the file ends.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from common import machine, say, table, write
+from forked import Forked, forked_workers
 
 STEPS, GROUPS, SAMPLES, STALENESS = 5, 4, 4, 2
 STATES = {
@@ -66,11 +66,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="one kill in each order")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        child(**json.loads(options.child))
-        return
+    import lyceum.training.worker  # noqa: F401  # once, for all processes that are forked from this one
+
     wanted = 2 if options.quick else options.kills
     rows: dict[str, dict[str, Any]] = {}
     done = 0
@@ -95,12 +93,12 @@ def main() -> None:
 
 def run(order: str, work: str, name: str, state: str | None = None, at: int = 0, *, resume: bool = False) -> Path:
     """A run in a process of its own, to its end or until it is killed."""
-    told = json.dumps({"order": order, "work": work, "name": name, "state": state, "at": at, "resume": resume})
-    done = subprocess.run([sys.executable, __file__, "--child", told], capture_output=True, text=True)
-    if done.returncode not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"{order}, {state}: exit code {done.returncode}\n{done.stderr[-3000:]}")
-    folder = Path(work, name)
-    if done.returncode:
+    folder, said = Path(work, name), Path(work, f"{name}.log")
+    with open(said, "wb") as out:
+        code = Forked(lambda: child(order, work, name, state, at, resume), out).wait()
+    if code not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"{order}, {state}: exit code {code}\n{said.read_text()[-3000:]}")
+    if code:
         if state is None:
             raise RuntimeError(f"{name} was killed by somebody else")
         return run(order, work, name, resume=True)
@@ -195,7 +193,8 @@ def child(order: str, work: str, name: str, state: str | None, at: int, resume: 
             steps["taken"] = at  # it is started once
         places[state]()
     before(OnlineRun, "observe", taken)
-    train(load_recipe("grpo", keys(order, work, name)), resume=resume)
+    with forked_workers():
+        train(load_recipe("grpo", keys(order, work, name)), resume=resume)
 
 
 if __name__ == "__main__":

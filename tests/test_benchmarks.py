@@ -26,6 +26,7 @@ STARTS = {
     "agents.py --quick --parts cost --threads 1": r"one row a request computes [\d.]+ times the tokens",
     "asynchrony.py --quick --parts lengths": r"lengths: .*'trained_to_drawn': [\d.]+",
     "faults.py --quick": r"1/2 fixed, worker loads, step \d: .*'other_bits': 0",
+    "runtimes.py --quick": r"1/1 grpo: 2 steps, the same",
     "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",
     "curriculum.py --quick --suites ladder --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
     "data.py --quick --threads 1": r"lyceum few: .*'peak_mib': \d",
@@ -147,7 +148,15 @@ def test_preference_losses_are_those_of_trl(tmp_path):
 
 def test_every_benchmark_is_started():
     started = {command.split()[0] for command in STARTS}
-    parts = {"cases.py", "common.py", "limits.py", "controlled_lengths.py", "suites.py", "trees_learn.py"}  # of others
+    parts = {
+        "cases.py",
+        "common.py",
+        "forked.py",
+        "limits.py",
+        "controlled_lengths.py",
+        "suites.py",
+        "trees_learn.py",
+    }  # of others
     workers = {"engine_worker.py", "evaluation_worker.py", "lyceum_worker.py", "trl_worker.py"}
     in_part = {"checkouts.py", "first_day.py", "others.py", "preferences.py", "vs_trl.py"}  # above
     assert started | parts | workers | in_part == {file.name for file in BENCHMARKS.glob("*.py")}

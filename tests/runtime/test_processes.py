@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
@@ -17,12 +16,13 @@ from ended_processes import has_ended
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
+from lyceum.models.weights import load_trained
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
-from lyceum.runtime.processes import Processes, Workers, load_snapshot
+from lyceum.runtime.processes import Processes, Workers, read_state, write_state
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
@@ -85,6 +85,29 @@ def same(one, other):
 def test_one_worker_and_this_process_train_the_same_bits(run):
     assert same(run("here", *DAPO), run("worker", *DAPO, "runtime=processes"))
     assert not [*Path("/dev/shm").glob(f"lyceum-snapshots-{os.getpid()}-*")], "snapshots go with the run"
+
+
+STEPS = ("steps=2", "tasks_per_step=2", "rollout.samples=4")
+ROUNDS = ("steps=2", "rounds=2", "tasks_per_round=2")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "keys"),
+    [
+        pytest.param("prime", STEPS, id="a value model that learns from each step"),
+        pytest.param("grpo-care", STEPS, id="rewards under the slow average"),
+        pytest.param("cory", [*STEPS, "roles.swap_every=1"], id="two models"),
+        pytest.param("rest-mcts", ROUNDS, id="searches under a value model that is fitted between them"),
+    ],
+)
+def test_a_worker_has_every_model_of_the_run(recipe, keys, tmp_path):
+    usual = ["evaluate.n=0", "track=[]", "digests=true", "threads=1", "rollout.sampling.max_completion_tokens=24"]
+
+    def run(runtime):
+        own = [f"runtime={runtime}", f"output={tmp_path}", f"name={runtime}"]
+        return train(load_recipe(recipe, [*usual, *keys, *own]))
+
+    assert same(run("in-process"), run("processes"))
 
 
 def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder):
@@ -181,7 +204,6 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path):
     [
         (["runtime.workers=900"], "runtime.workers: got 900 on"),
         (["runtime.staleness=1"], "but nothing corrects for tokens that older weights drew"),
-        (["value=model", "rollout=value-filter"], "value.kind: got 'model' with runtime.kind 'processes'"),
         (["engine=vllm"], "engine.kind: got 'vllm' with runtime.kind 'processes'"),
         (["learner=fsdp"], "learner.kind: got 'fsdp' with runtime.kind 'processes'"),
         (["runtime.staleness=1", "runtime.ratio=behaviour", "replay=own"], "runtime.staleness: got 1 with replay"),
@@ -221,24 +243,31 @@ def test_a_trees_entropies_come_back_though_files_do_not_hold_them():
     assert [node.entropy for node in back.nodes()] == [[], [0.5, 0.25]]
 
 
-def test_a_snapshot_of_another_model_is_refused(tmp_path):
-    from safetensors.torch import save_file
-
-    save_file({"weight": torch.zeros(2, 2)}, tmp_path / "0.safetensors")
+def test_a_snapshot_of_another_model_is_refused():
     with pytest.raises(RunError, match=r"other weights than the worker's model: bias"):
-        load_snapshot(torch.nn.Linear(2, 2), tmp_path / "0.safetensors")
+        load_trained(torch.nn.Linear(2, 2), {"weight": torch.zeros(2, 2)})
+
+
+def test_a_models_state_comes_back_from_its_file(tmp_path):
+    shared = torch.arange(4.0)
+    state = {"weights": [shared.view(2, 2).T, shared], "half": torch.ones(2, dtype=torch.bfloat16), "steps": 3}
+    write_state(tmp_path / "a", state)
+    back = read_state(tmp_path / "a")
+    assert processes.same(state, back)
+    write_state(tmp_path / "none", {})
+    assert read_state(tmp_path / "none") == {}
 
 
 class Here:
     """A stage whose graders have a count."""
 
     def __init__(self):
-        self.module, self.state = torch.nn.Linear(1, 1), {"graded": 0}
+        self.state = {"graded": 0}
 
-    def state_dict(self):
+    def states(self):
         return dict(self.state)
 
-    def load_state_dict(self, state):
+    def load_states(self, state):
         self.state = dict(state)
 
 
@@ -248,26 +277,36 @@ def test_a_state_that_changes_while_trees_grow_comes_back_from_one_worker_alone(
     of = Workers(Processes(workers=workers, staleness=staleness), here, {"threads": 1})
     of.workers = [None] * workers
     wave = Wave((0, 0), 0, 0.0, 0, ())
-    of.reading[1] = Path("none")
+    of.reading[1] = {}
     parts = [processes.Part([], 5, {"graded": 7})] * workers
     if (workers, staleness) == (1, 0):
-        assert of.joined(wave, 1, here.state_dict(), parts) == Grown([], 5)
+        assert of.joined(wave, 1, here.states(), parts) == Grown([], 5)
         assert here.state == {"graded": 7}
     else:
         with pytest.raises(RunError, match="runtime: graded changes while trees grow"):
-            of.joined(wave, 1, here.state_dict(), parts)
+            of.joined(wave, 1, here.states(), parts)
+
+
+class Models:
+    """A stage with a model that changes and one that does not."""
+
+    constant = ("reference",)
+
+    def models(self):
+        return {name: {"weight": torch.ones(2)} for name in ("policies", *self.constant)}
 
 
 def test_a_wave_that_ends_while_a_snapshot_is_written_does_not_take_it_away(tmp_path, monkeypatch):
-    workers = Workers(Processes(), SimpleNamespace(module=torch.nn.Linear(2, 2)), {"threads": 1})
+    workers = Workers(Processes(), Models(), {"threads": 1})
     monkeypatch.setattr(workers, "_begin", lambda: tmp_path)
     write = safetensors.torch.save_file
 
-    def while_a_wave_ends(tensors, file):
-        write(tensors, file)
+    def while_a_wave_ends(tensors, file, **how):
+        write(tensors, file, **how)
         workers._forget()
 
     monkeypatch.setattr(safetensors.torch, "save_file", while_a_wave_ends)
     for version in range(3):
         workers.publish(version)
-        assert [file.name for file in tmp_path.iterdir()] == [f"{version}.safetensors"]
+        there = {file.name for file in tmp_path.iterdir()}
+        assert there == {f"{version}-policies.safetensors", "0-reference.safetensors"}, "the reference once"

@@ -19,7 +19,7 @@ from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
 from lyceum.runtime.processes import Part, Processes
-from lyceum.runtime.ready import FreeWorkers
+from lyceum.runtime.ready import FreeWorkers, Straggler
 from lyceum.runtime.wire import unpack
 from lyceum.training.stages._ready import NUMBER
 from lyceum.training.train import train
@@ -194,10 +194,15 @@ def test_what_cannot_be_is_refused_at_once(more, line):
 class Here:
     """A stage whose guides have a state."""
 
-    def __init__(self):
-        self.module, self.state = torch.nn.Linear(1, 1), {"level": torch.zeros(1)}
+    constant = ()
 
-    def state_dict(self):
+    def __init__(self):
+        self.state = {"level": torch.zeros(1)}
+
+    def models(self):
+        return {"policies": {"weight": torch.ones(1)}}
+
+    def states(self):
         return dict(self.state)
 
 
@@ -241,4 +246,27 @@ def test_workers_are_told_of_each_version_and_of_what_learns_between_and_share_t
     assert of.idle() is None
     of.publish(4)
     of.publish(5)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["4.safetensors", "5.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["4-policies.safetensors", "5-policies.safetensors"]
+
+
+def test_a_group_that_hangs_is_given_to_another_worker_and_counts_once(tmp_path, caplog):
+    of = FreeWorkers(Processes(order="ready", staleness=1, workers=2, group_patience=0.01), Here(), {"threads": 1})
+    of.folder, of.workers = tmp_path, [Sent(), Sent()]
+    of.publish(0)
+    grown = of.start(Wave(("group", 0, 0), 0, 0.0, 0, (Ticket(Task("slow", ()), 0),)))
+    (group,) = of.growing
+    of.hangs(group)
+    assert "the group of task 'slow' was not finished within 0.01 seconds" in caplog.text
+    first, second = (worker.parts for worker in of.workers)
+    assert (len(first), len(second)) == (1, 1)
+    tree = Tree(Task("slow", ()), [Node.prompt([5])])
+    second[0].set_result(Part([tree], 7, {}))
+    first[0].set_result(Part([tree], 9, {}))
+    assert grown.result().computed == 7, "the first answer counts"
+    assert not of.growing
+    lost = of.start(Wave(("group", 0, 1), 0, 0.0, 0, (Ticket(Task("hung", ()), 0),)))
+    (group,) = of.growing
+    for _ in range(3):
+        of.hangs(group)
+    with pytest.raises(Straggler, match=r"the group of task 'hung' was not finished .*, 3 times"):
+        lost.result()

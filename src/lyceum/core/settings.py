@@ -437,6 +437,10 @@ class RuntimeSettings(Component, slot="runtime"):
         """Whether a step trains groups that have finished, whichever these are, and not those of its number."""
         return False
 
+    def in_turn(self) -> Self:
+        """The same for a stage whose trees do not grow while it learns."""
+        return self
+
     @abstractmethod
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> Runtime:
         """For one stage of a run.
@@ -689,6 +693,8 @@ class StageSettings(Component, slot="stages"):
 
     grades: ClassVar[bool] = True
     """Whether it may ask the tasks' grader."""
+    samples_ahead: ClassVar[bool] = False
+    """Whether its trees may grow while it learns."""
 
     if TYPE_CHECKING:  # each stage has its own defaults and docstrings for these
         steps: int = 1
@@ -717,6 +723,8 @@ class StageSettings(Component, slot="stages"):
         held: dict[str, Any] = {name: getattr(self, name) for name in names}
         if "reward" in held:
             held["reward"] = held["reward"] or reward
+        if "runtime" in held and not self.samples_ahead:
+            held["runtime"] = held["runtime"].in_turn()
         return Composition(**held)
 
     @abstractmethod

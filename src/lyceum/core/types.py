@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -1267,9 +1267,13 @@ class Learner(Stateful, Protocol):
         """What the engine serves from now on."""
         ...
 
+    def models(self, names: Collection[Kept]) -> State:
+        """The weights of some of its models, as ``load_weights`` takes them."""
+        ...
+
     def load_weights(self, state: State) -> None:
-        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a model that it
-        lacks stays as it was made."""
+        """The weights of a checkpoint alone, or of ``models``, perhaps of a learner that needed less: a value head or a
+        model that it lacks, or of which there are none, stays as it was made."""
         ...
 
     def require_learnt(self) -> None:
@@ -1280,6 +1284,9 @@ class Learner(Stateful, Protocol):
 FrozenName = Literal["reference", "teacher", "average"]
 """A model that no gradient changes: the policy at the start of the stage, the stage's teacher, or the slow average of
 the policy's weights."""
+
+Kept = Literal["parameters", "reference", "average"]
+"""What a learner has weights of that nobody else has: those that it trains, and two of the frozen models."""
 
 
 class Reduction(Protocol):

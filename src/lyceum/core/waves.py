@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lyceum.core.tree import Tree
 from lyceum.core.types import State, Task
-from lyceum.utils.lazy_imports import nn
 from lyceum.utils.seeds import SeedKey
 
 
@@ -72,18 +71,24 @@ class Runtime(Protocol):
 
 
 class Grows(Runtime, Protocol):
-    """What grows a stage's trees in this process; its state is that of guides and graders.
+    """What grows a stage's trees in this process.
 
     Attributes:
-        module: the weights that it samples under.
+        constant: names of the models that stay as they are in the stage.
     """
 
     @property
-    def module(self) -> nn.Module: ...
+    def constant(self) -> Collection[str]: ...
 
-    def state_dict(self) -> State: ...
+    def models(self) -> Mapping[str, State]:
+        """The weights of all models that trees depend on, by name."""
+        ...
 
-    def load_state_dict(self, state: State) -> None: ...
+    def states(self) -> State:
+        """Of guides and graders, which may change while trees grow."""
+        ...
+
+    def load_states(self, state: State) -> None: ...
 
 
 class RunsAhead(Runtime, Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import cast
 
-from lyceum.core.types import Continuation, Engine, Request
+from lyceum.core.types import Continuation, Engine, GoesOn, Request, UnderWay
 from lyceum.models.policy import Policy
 from lyceum.utils.aio import idle
 from lyceum.utils.lazy_imports import Tensor, nn
@@ -38,8 +39,13 @@ class EngineByModel:
     async def score(self, tokens: Sequence[int]) -> list[float]:
         return await self.engines[0].score(tokens)
 
-    async def load(self, weights: nn.Module | Mapping[str, Tensor], version: int) -> None:
+    async def load(
+        self, weights: nn.Module | Mapping[str, Tensor], version: int, *, under_way: UnderWay = "refuse"
+    ) -> None:
         others = [policy.module for policy in self.policies[1:]]
         for engine, of_model in zip(self.engines, [weights, *others], strict=True):
-            await engine.load(of_model, version)
+            if under_way == "refuse":
+                await engine.load(of_model, version)
+            else:
+                await cast(GoesOn, engine).load(of_model, version, under_way=under_way)
         self.version = version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest, WrittenPart
-from lyceum.core.types import Credited, FrozenName, Gradients, Learner, Objective, Scored
+from lyceum.core.types import Credited, FrozenName, Gradients, Kept, Learner, Objective, Scored
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 from lyceum.utils.numbers import mean
 
@@ -84,6 +84,9 @@ class LearnerByModel:
     def require_learnt(self) -> None:
         for learner in self.learners.values():
             learner.require_learnt()
+
+    def models(self, names: Collection[Kept]) -> dict[str, Any]:
+        return {name: learner.models(names) for name, learner in self.learners.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: learner.state_dict() for name, learner in self.learners.items()}

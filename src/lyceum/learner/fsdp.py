@@ -21,15 +21,15 @@ import importlib
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from jaxtyping import Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.types import Credited, FrozenName, Gradients, Objective, Origin, Reduction, StepPlan
+from lyceum.core.types import Credited, FrozenName, Gradients, Kept, Objective, Origin, Reduction, StepPlan
 from lyceum.learner._forward import RowOutputs, coupled_micro_batches, joined, micro_batches
 from lyceum.learner._link import Link, close, dismiss, link
 from lyceum.learner._link import process_count as process_count
@@ -232,6 +232,10 @@ class FsdpLearner(LocalLearner):
 
     def weights(self) -> nn.Module:
         return self.whole.module
+
+    def models(self, names: Collection[Kept] = get_args(Kept)) -> dict[str, Any]:
+        whole = self.state_dict()
+        return {name: whole[name] if name in names else None for name in get_args(Kept)}
 
     def state_dict(self) -> dict[str, Any]:
         self._refresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +18,18 @@ from lyceum.core.component import BatchTokens, require_keys
 from lyceum.core.forest import Forest
 from lyceum.core.group import START_LOGPROB
 from lyceum.core.settings import LearnerSettings, Precision
-from lyceum.core.types import Batch, Credited, FrozenName, Gradients, Objective, Origin, Reduction, Scored, StepPlan
+from lyceum.core.types import (
+    Batch,
+    Credited,
+    FrozenName,
+    Gradients,
+    Kept,
+    Objective,
+    Origin,
+    Reduction,
+    Scored,
+    StepPlan,
+)
 from lyceum.learner._forward import (
     Layout,
     RowOutputs,
@@ -644,17 +655,24 @@ class LocalLearner:
         """What an engine loads: in process the module itself, so that nothing is copied."""
         return self.policy.module
 
+    def models(self, names: Collection[Kept] = get_args(Kept)) -> dict[str, Any]:
+        state: dict[str, Any] = dict.fromkeys(get_args(Kept))
+        if "parameters" in names:
+            state["parameters"] = [p.detach() for p in self.parameters]
+        if "reference" in names and "reference" in self.frozen:
+            state["reference"] = self.frozen["reference"].state()
+        if "average" in names and self.average is not None:
+            state["average"] = self.average.state()
+        return state
+
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
-            "parameters": [p.detach() for p in self.parameters],
+        return {
+            **self.models(),
             "optimizer": self.optimizer.state_dict(),
             "updates": self.updates,
             "bad_steps": self.bad_steps,
             "skipped_steps": self.skipped_steps,
-            "reference": self.frozen["reference"].state() if "reference" in self.frozen else None,
-            "average": None if self.average is None else self.average.state(),
         }
-        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("learner", given=state, needed=self.state_dict())
@@ -669,9 +687,7 @@ class LocalLearner:
         self.optimizer.load_state_dict(dict(state))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """The weights of a checkpoint alone, perhaps of a learner that needed less: a value head or a model that it
-        lacks stays as it was made."""
-        for parameter, saved in zip(self.parameters, state["parameters"], strict=False):  # a value head's are the last
+        for parameter, saved in zip(self.parameters, state["parameters"] or (), strict=False):  # a head's are the last
             copy_values([saved], [parameter])
         if "reference" in self.frozen and state["reference"] is not None:
             self.frozen["reference"].load_state(state["reference"])

@@ -19,8 +19,8 @@ from safetensors import safe_open
 
 from lyceum.core.user_files import user_file
 from lyceum.utils.documents import DATA, DocumentError, read_json
-from lyceum.utils.errors import RecipeError
-from lyceum.utils.lazy_imports import nn, torch, transformers
+from lyceum.utils.errors import RecipeError, RunError
+from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.library_messages import quiet, tell_once, told_once
 from lyceum.utils.terminal import printable, quoted
 
@@ -305,3 +305,23 @@ def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
     """The largest magnitude; nan or inf where any of them is."""
     with torch.no_grad():
         return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
+
+
+def trained_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The weights that training changes, by name."""
+    return {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
+
+
+def load_trained(module: nn.Module, found: Mapping[str, Tensor]) -> None:
+    """Give a module the weights that ``trained_weights`` has of another one.
+
+    Raises:
+        RunError: they are another model's.
+    """
+    trained = trained_weights(module)
+    if found.keys() != trained.keys():
+        odd = ", ".join(sorted(found.keys() ^ trained.keys())[:3])
+        raise RunError(f"runtime: a snapshot has other weights than the worker's model: {odd}")
+    with torch.no_grad():
+        for name, value in trained.items():
+            value.copy_(found[name])

@@ -562,12 +562,12 @@ def _unknown(raw: Mapping[str, Any], key: str) -> str:
         told = f"a key of a stage, and this recipe has none: extends: RECIPE, or stages: [{{{first}: ...}}]"
     told = told or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
     told = told or known_elsewhere(key, whole=False, lacking=lacking)
+    if told is None and having:
+        own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))
+        told = f"a key of the stages {', '.join(having)}, and this recipe's are {own}"
     if told is None and (meant := misspelt(key, known)) is not None:
         told = f"did you mean {meant!r}? {known_elsewhere(meant, lacking=lacking)}"
     near = f" ({told})" if told else nearest(first, known)
-    if not near and having:
-        own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))
-        near = f" (a key of the stages {', '.join(having)}, and this recipe's are {own})"
     return f"{key}: unknown key{near or '; allowed: ' + ', '.join(known)}"
 
 

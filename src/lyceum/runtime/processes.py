@@ -25,24 +25,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Self
 
 from pydantic import Field
 
 from lyceum.core import paper_folders
-from lyceum.core.needs import FROZEN
 from lyceum.core.settings import Composition, RuntimeSettings
 from lyceum.core.tree import Tree
+from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, shown
-from lyceum.run.codec import encode
+from lyceum.run.codec import decode, encode
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
 from lyceum.utils import progress as display
 from lyceum.utils.child_processes import wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
-from lyceum.utils.lazy_imports import nn, torch
+from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import to_json
 from lyceum.utils.threads import usable_cores
 
@@ -56,6 +56,10 @@ LOADING = 600.0
 """Seconds that a worker may take to load the model, at the least."""
 GRACE = 5.0
 """Seconds for a worker to end by itself."""
+
+
+OF_ORDER = ("staleness", "order", "under_way", "at_once", "ratio")
+"""Settings that say how far workers may be ahead."""
 
 
 class Processes(RuntimeSettings):
@@ -94,6 +98,10 @@ class Processes(RuntimeSettings):
     """Threads of a worker; null: as many as the run has."""
     patience: float = Field(default=600.0, gt=0)
     """Seconds without a word from a worker that has work, after which it is ended and started again."""
+    group_patience: float = Field(default=3600.0, gt=0)
+    """Seconds after which a group that is not finished is given to another worker too (order ``ready``; in fixed order
+    nothing is heard of a worker with a group that hangs, so that ``patience`` is its limit). The first answer counts;
+    what is drawn is the same. A group that is not finished in three tries ends the run."""
 
     @property
     def lag(self) -> int:
@@ -107,16 +115,15 @@ class Processes(RuntimeSettings):
     def as_finished(self) -> bool:
         return self.order == "ready"
 
+    def in_turn(self) -> Self:
+        own = type(self).model_fields
+        return self.model_copy(update={name: own[name].default for name in OF_ORDER})
+
     def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []
         cores = usable_cores()
         if self.workers > cores:
             lines.append(f"runtime.workers: got {self.workers} on {cores} cores; allowed: 1 to {cores}")
-        alone = "with runtime.kind 'processes', whose workers have no model but the policy"
-        read = [f"{part.slot}.kind: got {part.kind!r}" for part in stage.reward if part.needed & FROZEN]
-        if stage.value is not None:
-            read.append(f"value.kind: got {stage.value.kind!r}")
-        lines += [f"{got} {alone}; allowed: another, or runtime.kind in-process" for got in read]
         named = [*named_code(stage.reward), *named_code(stage.rollout), *named_code(stage.guidance)]
         lines += [
             f"runtime.kind: got 'processes' with {shown(spec)!r}, a function that was passed in, which other processes "
@@ -124,11 +131,6 @@ class Processes(RuntimeSettings):
             for spec in named
             if is_passed_in(spec)
         ]
-        if stage.roles is not None and len(stage.roles.models) > 1:
-            lines.append(
-                f"roles.models: got {', '.join(stage.roles.models)} with runtime.kind 'processes', whose workers have "
-                "one model; allowed: one, or runtime.kind in-process"
-            )
         if stage.engine is not None and "one-model" in stage.engine.offers:
             lines.append(
                 f"engine.kind: got {stage.engine.kind!r} with runtime.kind 'processes', one in each; allowed: "
@@ -139,7 +141,9 @@ class Processes(RuntimeSettings):
                 f"learner.kind: got {stage.learner.kind!r} with runtime.kind 'processes'; allowed: local, or "
                 "runtime.kind in-process"
             )
-        return lines + self._check_order(stage) + (self._check_ahead(stage) if self.staleness else [])
+        of = stage.runtime
+        ahead = of._check_ahead(stage) if isinstance(of, Processes) and of.staleness else []
+        return lines + (of._check_order(stage) if isinstance(of, Processes) else []) + ahead
 
     def _check_order(self, stage: Composition) -> list[str]:
         lines: list[str] = []
@@ -204,30 +208,37 @@ class Workers:
         self.settings, self.here = settings, here
         self.folder: Path | None = None
         """Of the snapshots, once something is published: a stage that is built may never run."""
-        self.snapshot: Path | None = None
+        self.snapshot: Mapping[str, Path] = {}
+        """The newest: each model's file, by its name."""
         self.published: set[Path] = set()
-        """Whole snapshots that are there: one that is being written is nobody's to take away."""
+        """Whole files that are there: one that is being written is nobody's to take away."""
         self.told = {**start, "threads": settings.threads or start["threads"]}
         self.told["papers"] = paper_folders.options()[1::2]
         self.workers: list[Worker] = []
         self.waves = 0
-        self.reading: dict[int, Path] = {}
+        self.reading: dict[int, Mapping[str, Path]] = {}
         """Waves under way -> the snapshots that they need."""
         self._lock = threading.Lock()
 
     def publish(self, version: int) -> None:
-        from safetensors.torch import save_file
-
         if self.folder is None:
             self.folder = self._begin()
-        file = self.folder / f"{version}.safetensors"
-        trained = {name: value for name, value in self.here.module.named_parameters() if value.requires_grad}
-        with torch.no_grad():
-            save_file({name: value.detach().cpu().contiguous().clone() for name, value in trained.items()}, file)
+        snapshot: dict[str, Path] = {}
+        for name, state in self.here.models().items():
+            if name in self.here.constant and name in self.snapshot:
+                snapshot[name] = self.snapshot[name]
+            else:
+                snapshot[name] = self.folder / f"{version}-{name}.safetensors"
+                write_state(snapshot[name], state)
         with self._lock:
-            self.snapshot = file
-            self.published.add(file)
+            self.snapshot = snapshot
+            self.published |= {*snapshot.values()}
             self._forget()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The newest snapshot, as messages name it."""
+        return {name: str(file) for name, file in self.snapshot.items()}
 
     def _begin(self) -> Path:
         # Shared memory where there is some; the last worker to end takes it away, however this process ends.
@@ -240,7 +251,7 @@ class Workers:
 
     def _forget(self) -> None:
         """Take away snapshots that no wave needs."""
-        needed = {self.snapshot, *self.reading.values()}
+        needed = {file for snapshot in (self.snapshot, *self.reading.values()) for file in snapshot.values()}
         for file in self.published - needed:
             file.unlink()
         self.published &= needed
@@ -256,16 +267,15 @@ class Workers:
         return await asyncio.wrap_future(self.start(wave, heard))
 
     def start(self, wave: Wave, heard: Heard = lambda counts: None) -> Future[Grown]:
-        assert self.snapshot is not None
         self.waves += 1
         number = self.waves
         with self._lock:
             self.reading[number] = self.snapshot
-        state = copy.deepcopy(self.here.state_dict())  # what it names may be changed while the wave grows
+        state = copy.deepcopy(self.here.states())  # what it names may be changed while the wave grows
         shares = [wave.tickets[place :: len(self.workers)] for place in range(len(self.workers))]
         parts: list[Future[Part] | None] = []
         for worker, tickets in zip(self.workers, shares, strict=True):
-            more = {"weights": str(self.snapshot), "state": state}
+            more = {"weights": self.files, "state": state}
             content = packed(number, replace(wave, tickets=tickets), more)
             parts.append(worker.ask(number, content, heard) if tickets else None)
         return _Joined(self, wave, number, state, parts).grown
@@ -286,7 +296,7 @@ class Workers:
                     f"runtime: {what_differs(changed, state)} changes while trees grow, which several workers, or "
                     "staleness above 0, cannot do in one order; allowed: runtime.workers=1 and runtime.staleness=0"
                 )
-            self.here.load_state_dict(dict(changed))
+            self.here.load_states(changed)
         trees: list[Tree] = []
         for place, ticket in enumerate(wave.tickets):
             part = parts[place % len(parts)]
@@ -569,19 +579,18 @@ def what_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return " and ".join(found) or "a state"
 
 
-def load_snapshot(module: nn.Module, file: str | Path) -> None:
-    """Give a module the weights that were published.
+def write_state(file: Path, state: State) -> None:
+    from safetensors.torch import save_file
 
-    Raises:
-        RunError: they are another model's.
-    """
-    from safetensors.torch import load_file
-
-    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    found = load_file(file)
-    if found.keys() != trained.keys():
-        odd = ", ".join(sorted(found.keys() ^ trained.keys())[:3])
-        raise RunError(f"runtime: a snapshot has other weights than the worker's model: {odd}")
+    text, tensors = encode(state)
     with torch.no_grad():
-        for name, value in trained.items():
-            value.copy_(found[name])
+        whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    save_file(whole, file, metadata={"state": text})
+
+
+def read_state(file: str | Path) -> State:
+    """What :func:`write_state` has written."""
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as of:
+        return decode(of.metadata()["state"], {name: of.get_tensor(name) for name in of.keys()})  # noqa: SIM118

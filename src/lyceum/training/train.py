@@ -547,8 +547,7 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.stage += 1
         following = recipe.stages[session.stage]
         if isinstance(following, Online) and following.value_head == "current":
-            weights = stage.learner.state_dict()["parameters"]
-            session.handed_on = {"parameters": weights, "reference": None, "average": None}
+            session.handed_on = dict(stage.learner.models(("parameters",)))
 
 
 def _note_ending(session: Session, stage: StageRun) -> None:

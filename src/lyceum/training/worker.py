@@ -15,22 +15,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core import own_components, paper_folders
 from lyceum.core.tree import Tree
 from lyceum.core.types import GoesOn
 from lyceum.models.load import load_policy
 from lyceum.recipe.schema import parse
-from lyceum.runtime.processes import Processes, load_snapshot, same, unpacked, what_differs
+from lyceum.runtime.processes import Processes, read_state, same, unpacked, what_differs
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.training.stages.growing import Growing
-from lyceum.training.stages.online import Online
 from lyceum.training.train import check
 from lyceum.utils.aio import IdleLoop, run_async
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.progress import Progress
 from lyceum.utils.threads import computing_with
+
+if TYPE_CHECKING:
+    from lyceum.training.stages.models import SamplingStage
 
 EVERY = 0.2
 """Seconds between words about what was sampled."""
@@ -62,29 +64,43 @@ def growing(start: dict[str, Any]) -> tuple[Growing, Processes]:
         recipe = parse(start["recipe"])
     policy = load_policy(recipe.model)
     source, _ = check(recipe)
-    stage = cast(Online, recipe.stages[start["stage"]])
-    engine = stage.engine.build(policy)
-    folder = Path(start["judgements"])
-    grows = Growing(stage, policy, engine, source, recipe.reward, seed=start["seed"], folder=folder)
-    return grows, cast(Processes, stage.runtime)
+    stage = cast("SamplingStage", recipe.stages[start["stage"]])
+    return Growing.elsewhere(stage, policy, source, recipe.reward, start), cast(Processes, stage.composition().runtime)
+
+
+class Snapshots:
+    """Gives what grows trees the models of a snapshot, those that it does not have yet."""
+
+    def __init__(self, growing: Growing) -> None:
+        self.growing, self.has = growing, dict[str, str]()
+
+    def load(self, files: Mapping[str, str]) -> None:
+        """
+        Raises:
+            FileNotFoundError: nobody needs this snapshot any more.
+        """
+        for name, file in files.items():
+            if self.has.get(name) != file:
+                self.growing.load_model(name, read_state(file))
+                self.has[name] = file
 
 
 async def serve(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     """Grow wave after wave, in the order in which they come."""
     loop = asyncio.get_running_loop()
-    time_of = Time()
+    time_of, snapshots = Time(), Snapshots(growing)
     while True:
         message = await loop.run_in_executor(None, waves.next)
         said, wave = message.said, unpacked(message)
-        growing.load_state_dict(said["state"])
-        load_snapshot(growing.module, said["weights"])
-        await growing.engine.load(growing.module, version=said["version"])
+        growing.load_states(said["state"])
+        snapshots.load(said["weights"])
+        await growing.engine.load(growing.policy.module, version=said["version"])
 
         def done(number: int = said["wave"]) -> None:
             to_run.send({"what": "done", "wave": number})
 
         grown = await growing.grow(wave, done)
-        answer = {"what": "grown", "wave": said["wave"], "computed": grown.computed, "state": growing.state_dict()}
+        answer = {"what": "grown", "wave": said["wave"], "computed": grown.computed, "state": growing.states()}
         to_run.send(answer | time_of.passed(), grown.trees)
 
 
@@ -98,7 +114,7 @@ class GroupsBeside:
 
     def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
         self.growing, self.runtime, self.waves, self.to_run, self.time = growing, runtime, waves, to_run, Time()
-        self.engine = cast(GoesOn, growing.engine)
+        self.engine, self.snapshots = cast(GoesOn, growing.engine), Snapshots(growing)
         self.places = asyncio.Semaphore(runtime.at_once or 1 << 30)
         self.version: int | None = None
         """Of the weights; None while there are none, or newer ones are on their way and the ones told of are gone."""
@@ -129,18 +145,18 @@ class GroupsBeside:
         if version != self.version:
             self.version = None
             try:
-                load_snapshot(self.growing.module, said["weights"])
+                self.snapshots.load(said["weights"])
             except FileNotFoundError:
                 return
-            await self.engine.load(self.growing.module, version=version, under_way=self.runtime.under_way)
-        self.growing.load_state_dict(dict(said["state"]))
+            await self.engine.load(self.growing.policy.module, version=version, under_way=self.runtime.under_way)
+        self.growing.load_states(said["state"])
         self.version, self.state = version, said["state"]
 
     async def grow(self, message: Message) -> None:
         number, wave = message.said["wave"], unpacked(message)
         async with self.places:
             grown = await self.growing.beside(wave, number)
-        if not same(now := self.growing.state_dict(), self.state):
+        if not same(now := self.growing.states(), self.state):
             raise RunError(
                 f"runtime: {what_differs(now, self.state)} changes while trees grow, which runtime.order 'ready' "
                 "cannot do in one order; allowed: runtime.order=fixed with runtime.workers=1 and runtime.staleness=0"

@@ -13,23 +13,19 @@ from lyceum.core.built import described, named, require_built
 from lyceum.core.component import require_keys
 from lyceum.core.needs import Gives, declared
 from lyceum.core.roles import Roles
-from lyceum.core.settings import RuntimeSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Curriculum, EndingCurriculum, Task, ValueModel
+from lyceum.core.types import Curriculum, EndingCurriculum, Learner, Task, ValueModel
 from lyceum.core.waves import Grown, Runtime, Ticket, Wave
 from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code
-from lyceum.runtime.in_process import ScoreUnder, counted
+from lyceum.runtime.in_process import counted
 from lyceum.training.stages.growing import Growing
 from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RunError
 from lyceum.utils.seeds import SeedKey
 
 if TYPE_CHECKING:
-    from lyceum.training.stages.offline import Offline
-    from lyceum.training.stages.online import Online
-    from lyceum.training.stages.reward_model import RewardModel
-    from lyceum.training.stages.search_and_distil import SearchAndDistil
+    from lyceum.training.stages.models import SamplingStage
 
 
 class Sampler:
@@ -39,21 +35,19 @@ class Sampler:
         settings: the stage's: its curriculum, guidance, rollout, reward, value model, engine, steps and limits.
         policies: the models that it samples from; None: the run's own alone.
         roles: that these play.
-        score_under: the learner's, where it may have frozen models.
-        runtime: where trees grow; None: here.
+        learner: trains the stage's models.
         steps: with which the stage ends at the latest; None: the settings'.
         draws: tasks after which no further ones are drawn; None sets no end.
     """
 
     def __init__(
         self,
-        settings: Online | RewardModel | SearchAndDistil | Offline,
+        settings: SamplingStage,
         session: Session,
         policies: Sequence[Policy] | None = None,
         roles: Roles | None = None,
         *,
-        score_under: ScoreUnder | None = None,
-        runtime: RuntimeSettings | None = None,
+        learner: Learner,
         steps: int | None = None,
         draws: int | None = None,
     ) -> None:
@@ -76,11 +70,15 @@ class Sampler:
             session.reward,
             seed=seed,
             folder=session.judgements,
+            learner=learner,
+            policies=policies,
             value=value,
             roles=roles,
-            score_under=score_under,
         )
-        self.runtime: Runtime = self.growing if runtime is None else runtime.build(self.growing, session.for_workers)
+        runtime = settings.composition().runtime or settings.runtime
+        self.runtime: Runtime = runtime.build(self.growing, session.for_workers)
+        self.published: int | None = None
+        """Version of the weights, and of all else, that the runtime was given last."""
         self.sampled_before = session.counts.tokens_sampled
         """Tokens that the run had sampled when the stage began."""
         self.computed = 0
@@ -110,8 +108,15 @@ class Sampler:
         with self.session.run.timed("generate"):
             return self.finished(await asyncio.wrap_future(future))
 
+    def publish(self) -> None:
+        """Let trees grow under the weights that the engine has, wherever they do."""
+        if self.published != self.engine.version:
+            self.published = self.engine.version
+            self.runtime.publish(self.published)
+
     def wave(self, tasks: int, *, key: SeedKey, step: int, under_way: Sequence[Tree] = ()) -> Wave:
         """Draw the tasks of :meth:`sample`."""
+        self.publish()
         new = tasks - len(under_way) if self.draws is None else min(tasks - len(under_way), self.draws)
         drawn = self.draw(new)
         self.draws = None if self.draws is None else self.draws - new

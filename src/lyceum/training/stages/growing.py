@@ -12,18 +12,29 @@ from lyceum.core.component import require_keys
 from lyceum.core.needs import Gift
 from lyceum.core.roles import Roles
 from lyceum.core.settings import RewardSettings
-from lyceum.core.types import Engine, Guidance, JudgingValue, ObservingValue, TaskSource, ValueModel
+from lyceum.core.types import (
+    Engine,
+    Guidance,
+    JudgingValue,
+    Kept,
+    Learner,
+    ObservingValue,
+    State,
+    TaskSource,
+    ValueModel,
+)
 from lyceum.core.waves import Done, Grown, Wave
 from lyceum.models.policy import Policy
+from lyceum.models.weights import load_trained, trained_weights
 from lyceum.reward.base import allow_code, combine
-from lyceum.runtime.in_process import InProcess, ScoreUnder
-from lyceum.utils.lazy_imports import nn
+from lyceum.runtime.in_process import InProcess
+from lyceum.training.stages.models import engine_of, learner_of, models_of, scored_under
 
 if TYPE_CHECKING:
-    from lyceum.training.stages.offline import Offline
-    from lyceum.training.stages.online import Online
-    from lyceum.training.stages.reward_model import RewardModel
-    from lyceum.training.stages.search_and_distil import SearchAndDistil
+    from lyceum.training.stages.models import SamplingStage
+
+Told = Mapping[str, Any]
+"""What ``Session.for_workers`` says."""
 
 
 class Growing:
@@ -35,14 +46,15 @@ class Growing:
         reward: the recipe's, for a stage without one of its own.
         seed: of the stage.
         folder: where graders keep what they paid for.
+        learner: trains the stage's models, and has the frozen ones.
+        policies: the models that it samples from; None: the policy alone.
         value: the stage's value model.
         roles: that its models play.
-        score_under: the learner's, where it may have frozen models.
     """
 
     def __init__(
         self,
-        settings: Online | RewardModel | SearchAndDistil | Offline,
+        settings: SamplingStage,
         policy: Policy,
         engine: Engine,
         source: TaskSource,
@@ -50,11 +62,14 @@ class Growing:
         *,
         seed: int,
         folder: Path,
+        learner: Learner,
+        policies: Sequence[Policy] | None = None,
         value: ValueModel | None = None,
         roles: Roles | None = None,
-        score_under: ScoreUnder | None = None,
     ) -> None:
-        self.policy, self.engine, self.value = policy, engine, value
+        self.policy, self.engine, self.learner, self.value = policy, engine, learner, value
+        self.policies = policies or [policy]
+        self.scored_under = scored_under(settings)
         with allow_code():  # the user allowed the recipe's code when it was loaded
             self.guidance: list[Guidance] = [
                 require_built(guide, guide.build(source, seed=seed), Guidance) for guide in settings.guidance
@@ -65,6 +80,8 @@ class Growing:
         offered = frozenset[Gift]() if settings.value is None else settings.value.offers
         self.observing = [cast(ObservingValue, value)] if "value-online" in offered else []
         """The value model, where it learns from each step."""
+        learns = self.observing or "value" in settings.leaves
+        self.constant = frozenset({"reference"} if learns else {"reference", "value"})
         self.samples = settings.composition().trajectories
         self.here = InProcess(
             policy,
@@ -75,15 +92,37 @@ class Growing:
             value=value,
             grader_asks=self.grader.asks_model,
             tools=tools,
-            score_under=score_under,
+            score_under=learner.score_under,
             judge=cast(JudgingValue, value) if "judgements" in offered else None,
             roles=roles,
             folder=folder,
         )
 
-    @property
-    def module(self) -> nn.Module:
-        return self.policy.module
+    @classmethod
+    def elsewhere(
+        cls, settings: SamplingStage, policy: Policy, source: TaskSource, reward: tuple[RewardSettings, ...], told: Told
+    ) -> Growing:
+        """In another process than the run's, from what it is told: its models have the weights of no snapshot yet."""
+        of = settings.composition()
+        policies = [policy] if of.roles is None else models_of(of.roles, policy)
+        learner = learner_of(settings, policies, scored_under(settings), 1, Path(told["stages"]))
+        value: ValueModel | None = None
+        if of.value is not None:
+            left: Mapping[str, str] = told["left"]
+            value = of.value.handed_on(lambda stage: Path(left[stage]) / "value").build(policy, seed=told["seed"])
+        return cls(
+            settings,
+            policy,
+            engine_of(policies, settings.engine.build),
+            source,
+            reward,
+            seed=told["seed"],
+            folder=Path(told["judgements"]),
+            learner=learner,
+            policies=policies,
+            value=value,
+            roles=of.roles,
+        )
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
         before = self.engine.tokens_computed
@@ -122,18 +161,41 @@ class Growing:
     def close(self) -> None:
         """Nothing of it runs elsewhere."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def models(self) -> dict[str, State]:
+        frozen: dict[Kept, State] = {
+            name: self.learner.models((name,)) for name in ("average", "reference") if name in self.scored_under
+        }
+        value = {} if self.value is None else {"value": self.value.state_dict()}
+        return {"policies": {"of": [trained_weights(policy.module) for policy in self.policies]}, **frozen, **value}
+
+    def load_model(self, name: str, state: State) -> None:
+        """One of ``models``, as another process has it."""
+        if name == "policies":
+            for policy, weights in zip(self.policies, state["of"], strict=True):
+                load_trained(policy.module, weights)
+        elif name == "value":
+            assert self.value is not None
+            self.value.load_state_dict(state)
+        else:
+            self.learner.load_weights(state)
+
+    def states(self) -> dict[str, Any]:
         return {
             "guidance": [guide.state_dict() for guide in self.guidance],
             "grader": self.grader.state_dict(),
-            "value": None if self.value is None else self.value.state_dict(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage.sampler.growing", given=state, needed=self.state_dict())
+    def load_states(self, state: Mapping[str, Any]) -> None:
         saved: Sequence[dict[str, Any]] = state["guidance"]
         for guide, of_guide in zip(self.guidance, saved, strict=True):
             guide.load_state_dict(of_guide)
         self.grader.load_state_dict(state["grader"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.states(), "value": None if self.value is None else self.value.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("stage.sampler.growing", given=state, needed=self.state_dict())
+        self.load_states(state)
         if self.value is not None:
             self.value.load_state_dict(state["value"])

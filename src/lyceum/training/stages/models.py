@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lyceum.core.needs import FROZEN
 from lyceum.core.roles import Roles
 from lyceum.core.types import Engine, Learner
 from lyceum.engine.by_model import EngineByModel
@@ -14,7 +15,13 @@ from lyceum.learner.by_model import LearnerByModel
 from lyceum.models.policy import Policy
 
 if TYPE_CHECKING:
+    from lyceum.training.stages.offline import Offline
     from lyceum.training.stages.online import Online
+    from lyceum.training.stages.reward_model import RewardModel
+    from lyceum.training.stages.search_and_distil import SearchAndDistil
+
+    SamplingStage = Online | RewardModel | SearchAndDistil | Offline
+    """A stage that samples."""
 
 
 def models_of(roles: Roles, policy: Policy) -> list[Policy]:
@@ -24,26 +31,34 @@ def models_of(roles: Roles, policy: Policy) -> list[Policy]:
 
 
 def learner_of(
-    stage: Online, policies: Sequence[Policy], needs: frozenset[str], total_steps: int, stages: Path
+    stage: SamplingStage, policies: Sequence[Policy], needs: frozenset[str], total_steps: int, stages: Path
 ) -> Learner:
     """What trains the stage's models, for so many steps.
 
     Args:
         stages: the run's folder of what its stages left.
     """
-    reference = None if stage.reference is None else stage.reference.of_run(stages)
+    of = stage.composition()
+    reference = None if of.reference is None else of.reference.of_run(stages)
     learners = [
         stage.learner.build(
             policy,
             total_steps=total_steps,
             needs=needs,
-            teacher=stage.teacher,
-            average=stage.average,
+            teacher=of.teacher,
+            average=of.average,
             reference=reference,
         )
         for policy in policies
     ]
-    return learners[0] if len(learners) == 1 else LearnerByModel(dict(zip(stage.roles.models, learners, strict=True)))
+    if of.roles is None or len(learners) == 1:
+        return learners[0]
+    return LearnerByModel(dict(zip(of.roles.models, learners, strict=True)))
+
+
+def scored_under(stage: SamplingStage) -> frozenset[str]:
+    """The frozen models under which the stage's own rewards score while trees grow."""
+    return frozenset().union(*(part.needed & FROZEN for part in stage.reward or ()))
 
 
 def engine_of(policies: Sequence[Policy], build: Callable[[Policy], Engine]) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from pydantic import Field
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
-from lyceum.core.needs import FROZEN
 from lyceum.core.settings import (
     Composition,
     CreditSettings,
@@ -26,6 +26,7 @@ from lyceum.core.settings import (
     ObjectiveSettings,
     RewardSettings,
     RolloutSettings,
+    RuntimeSettings,
     StageSettings,
     ValueSettings,
 )
@@ -37,6 +38,7 @@ from lyceum.training.stages._gathered import GatheredGroups
 from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
+from lyceum.training.stages.models import learner_of, scored_under
 from lyceum.training.stages.session import Session
 from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, steps_in_words
 from lyceum.utils.lazy_imports import torch
@@ -93,6 +95,8 @@ class Offline(StageSettings):
     """How weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
+    runtime: Annotated[RuntimeSettings, slot("runtime", "in-process")] = of_kind("in-process")
+    """Where trees grow."""
 
     guidance: ClassVar[tuple[GuidanceSettings, ...]] = ()
     """Always empty: guides observe trees with their notes in memory, and an offline stage reads its trees from disk."""
@@ -161,17 +165,11 @@ class OfflineRun:
         self.steps, self.step = settings.steps, 0
         self.method = method = Method.of(settings, session.reward)
         self.objective, self.credit = method.objective, method.credit
-        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
-        self.learner = settings.learner.build(
-            session.policy,
-            total_steps=settings.steps,
-            needs=needs,
-            teacher=settings.teacher,
-            reference=None if settings.reference is None else settings.reference.of_run(session.run.stages),
-        )
+        needs = method.needs | scored_under(settings)
+        self.learner = learner_of(settings, [session.policy], needs, settings.steps, session.run.stages)
         constraint = settings.sampling.constraint
         self.constraint = None if constraint is None else constraint.build(session.policy)
-        self.sampler = Sampler(settings, session, score_under=self.learner.score_under)
+        self.sampler = Sampler(settings, session, learner=self.learner)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
         self.data = GatheredGroups(self)
@@ -182,7 +180,8 @@ class OfflineRun:
 
     async def run(self) -> None:
         if not self.step:
-            await self.data.gather()
+            with closing(self.sampler.runtime):
+                await self.data.gather()
         trees = self.data.read_all()
         if not self.step:
             self.metrics = self.data.count(trees)

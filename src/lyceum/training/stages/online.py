@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 
 from lyceum.core.component import Tokens, of_kind, require_keys, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
-from lyceum.core.needs import FROZEN
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -39,13 +38,15 @@ from lyceum.training.stages._groups import end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
-from lyceum.training.stages.models import learner_of, models_of
+from lyceum.training.stages.models import learner_of, models_of, scored_under
 from lyceum.training.stages.session import Session
 from lyceum.training.stages.stopping import Ending, UntilOnline, ends_in_words, last_step, note, steps_in_words
 
 
 class Online(StageSettings):
     """One loop for every online method: methods differ only in its components."""
+
+    samples_ahead: ClassVar = True
 
     kind: Literal["online"] = "online"
     steps: int = Field(default=100, ge=1)
@@ -204,7 +205,7 @@ class OnlineRun:
         self.objective, self.credit = method.objective, method.credit
         policies, names = models_of(settings.roles, session.policy), settings.roles.models
         session.beside = dict(zip(names[1:], policies[1:], strict=True))
-        needs = method.needs.union(*(part.needed & FROZEN for part in settings.reward or ()))
+        needs = method.needs | scored_under(settings)
         self.learner = learner_of(settings, policies, needs, self.steps, session.run.stages)
         if session.handed_on is not None:  # else a checkpoint has the value head
             self.learner.load_weights(session.handed_on)
@@ -215,8 +216,7 @@ class OnlineRun:
             session,
             policies,
             settings.roles,
-            score_under=self.learner.score_under,
-            runtime=settings.runtime,
+            learner=self.learner,
             steps=self.steps,
             draws=None if settings.epochs is None else settings.epochs * tasks,
         )
@@ -229,16 +229,16 @@ class OnlineRun:
         session = self.session
         if self.note and not self.step:
             session.progress.say(self.note)
-        with closing(self.sampler.runtime) as runtime:
-            runtime.publish(self.engine.version)
+        with closing(self.sampler.runtime):
+            self.sampler.publish()
             while not self.over:
                 groups = await self.source.take(self.step, self.settings.tasks_per_step)
                 forest = self.flatten(groups)
                 credited, metrics = await self.learn(groups, forest)
                 self.step += 1
                 await self.engine.load(self.learner.weights(), version=session.first_step + self.step)
-                runtime.publish(self.engine.version)
                 self.observe(groups, forest, credited)
+                self.sampler.publish()
                 await self.record(groups, forest, credited, metrics)
                 session.pause(self.step, self.steps, self.state_dict)
         end(self.source, session, self.ended_by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
@@ -20,6 +21,7 @@ from lyceum.core.settings import (
     Left,
     RewardSettings,
     RolloutSettings,
+    RuntimeSettings,
     StageSettings,
     ValueSettings,
 )
@@ -92,6 +94,8 @@ class RewardModel(StageSettings):
     """Holds the policy's weights, which stay as they are; ``value.lr`` is the model's learning rate."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
+    runtime: Annotated[RuntimeSettings, slot("runtime", "in-process")] = of_kind("in-process")
+    """Where trees grow."""
 
     @model_validator(mode="after")
     def _loss_fits_labels(self) -> Self:
@@ -134,14 +138,15 @@ class RewardModelRun:
         self.fitted = 0
         """Examples that the model was fitted to so far."""
         self.learner = settings.learner.build(session.policy, total_steps=settings.steps, needs=frozenset())
-        self.sampler = Sampler(settings, session)
+        self.sampler = Sampler(settings, session, learner=self.learner)
         self.engine = self.sampler.engine
         self.model = cast(TrainableValue, self.sampler.growing.value)
 
     async def run(self) -> None:
-        while self.step < self.steps and not self.ended_by:
-            await self.round()
-            self.session.pause(self.step, self.steps, self.state_dict)
+        with closing(self.sampler.runtime):
+            while self.step < self.steps and not self.ended_by:
+                await self.round()
+                self.session.pause(self.step, self.steps, self.state_dict)
         if not self.fitted:
             cause = "no two trajectories of a task differed" if self.settings.labels == "pairs" else "none had a label"
             raise NothingLearnt(

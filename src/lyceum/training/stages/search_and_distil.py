@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from lyceum.core.settings import (
     ObjectiveSettings,
     RewardSettings,
     RolloutSettings,
+    RuntimeSettings,
     StageSettings,
     TracesSettings,
     ValueSettings,
@@ -95,6 +97,8 @@ class SearchAndDistil(StageSettings):
     """How the policy's weights are updated."""
     engine: Annotated[EngineSettings, slot("engine", "embedded")] = of_kind("embedded")
     """What samples."""
+    runtime: Annotated[RuntimeSettings, slot("runtime", "in-process")] = of_kind("in-process")
+    """Where trees grow."""
 
     @model_validator(mode="after")
     def _a_step_a_round(self) -> SearchAndDistil:
@@ -153,7 +157,7 @@ class SearchAndDistilRun:
         self.objective = settings.objective.build()
         self.first = None if settings.start == "current" else [p.detach().clone() for p in self._trained()]
         self.learner = self._new_learner()
-        self.sampler = Sampler(settings, session)
+        self.sampler = Sampler(settings, session, learner=self.learner)
         self.engine = self.sampler.engine
         self.ending = Ending(settings.until)
         if settings.traces is not None:
@@ -170,17 +174,18 @@ class SearchAndDistilRun:
         return self.settings.learner.build(self.session.policy, total_steps=steps, needs=frozenset())
 
     async def run(self) -> None:
-        while self.step < self.steps and not self.ended_by:
-            if self.step == self.begin:
-                await self.search()
-            if self.traces:
-                await self.distil()
-            else:
-                self.step = self.end_of(self.round)
-                # The same weights, but what the engine has cached of this round a resumed run would not have.
-                await self.engine.load(self.learner.weights(), version=self.session.first_step + self.step)
-                await self.record({})
-            self.session.pause(self.step, self.steps, self.state_dict)
+        with closing(self.sampler.runtime):
+            while self.step < self.steps and not self.ended_by:
+                if self.step == self.begin:
+                    await self.search()
+                if self.traces:
+                    await self.distil()
+                else:
+                    self.step = self.end_of(self.round)
+                    # The same weights, but what the engine has cached of this round a resumed run would not have.
+                    await self.engine.load(self.learner.weights(), version=self.session.first_step + self.step)
+                    await self.record({})
+                self.session.pause(self.step, self.steps, self.state_dict)
         self.learner.require_learnt()
         if self.settings.value is not None and "value-training" in self.settings.value.offers:
             folder = self.session.folder(self.settings.name)

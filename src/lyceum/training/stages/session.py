@@ -109,6 +109,8 @@ class Session:
             "stage": self.stage,
             "seed": self.stage_seed,
             "judgements": str(self.judgements),
+            "stages": str(self.run.stages),
+            "left": {name: str(self.folder(name)) for name in self.names},
             "threads": torch.get_num_threads(),
         }
 

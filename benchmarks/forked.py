@@ -1,0 +1,105 @@
+"""Processes that begin with what this one has imported: a fork in the place of a new interpreter.
+
+Importing torch and transformers takes seconds of a core, a run of a tiny model less. A fork has no threads but its own,
+so a process forks others while it computes on one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+
+class Forked:
+    """A process that calls a function and ends, with the part of ``subprocess.Popen`` that is used of it.
+
+    Args:
+        out: where it writes, errors too.
+        keep: open files that it has; all others are closed.
+    """
+
+    def __init__(self, call: Callable[[], object], out: IO[bytes], keep: Sequence[int] = ()) -> None:
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid:
+            return
+        code = 1
+        try:
+            os.setsid()
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+            begin = 3
+            for number in [*sorted(keep), 1 << 16]:
+                os.closerange(begin, number)
+                begin = number + 1
+            call()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is None and self._wait(0) is None:
+            raise ChildProcessError(self.pid)
+        until = time.monotonic() + (timeout or 0)
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("fork", timeout or 0)
+            time.sleep(0.02)
+        assert self.returncode is not None
+        return self.returncode
+
+    def _wait(self, how: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, how)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _worker(command: Sequence[str], *, pass_fds: Sequence[int], stdout: IO[bytes], **_: Any) -> Forked:
+    (socket,) = pass_fds
+
+    def serve() -> None:
+        from lyceum.training.worker import main
+
+        sys.argv = ["worker", str(socket)]
+        main()
+
+    return Forked(serve, stdout, keep=pass_fds)
+
+
+@contextmanager
+def forked_workers() -> Any:
+    """Let a run's workers be forks of it."""
+    from lyceum.runtime import processes
+
+    class Started:
+        """In the place of the module ``subprocess`` there."""
+
+        Popen = staticmethod(_worker)
+        DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
+
+    usual = processes.subprocess
+    processes.subprocess = Started  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        processes.subprocess = usual
