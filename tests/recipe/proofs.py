@@ -31,7 +31,7 @@ SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], lev
 SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 SEES = [*stages(1, 2), "model={beside}/model"]
-A_START = [*stages(60, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"]
+A_START = [*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"]
 """A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
 
 
@@ -195,7 +195,7 @@ LINES: dict[str, Proof] = {
         [LEARNS],
         {f"stages.{phase}.curriculum=uniform": "draw" for phase in ("text", "captions", "pictures")},
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
     ),
     "ipo": Proof(["pairs"], {"objective.loss=sigmoid": "weights"}),
     "json-answer": Proof(

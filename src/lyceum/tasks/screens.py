@@ -239,7 +239,7 @@ def grade(task: Task, leaf: Node) -> Grade:
     named = name == task.answer.partition(" ")[0]
     if named and name == "click":
         at = read_numbers(argument, 2)
-        right = at is not None and is_on(*at, target)
+        right = at is not None and is_on(at[0], at[1], target)
     else:
         right = text == task.answer
     answered = name in ("click", "type", "scroll") and bool(argument)

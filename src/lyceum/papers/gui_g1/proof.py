@@ -7,6 +7,6 @@ PROOFS = {
         ["curriculum/weight/largest > 1", "reward/part/task#2", "reward/part/task#3", LEARNS],
         {"stages.rl.curriculum=uniform": "forest", "reward=[task]": "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[*stages(60, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+        beside=[*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
     ),
 }

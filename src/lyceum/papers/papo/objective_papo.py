@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
 from lyceum.core.pictures import id_and_place, is_picture, picture_token
-from lyceum.core.settings import Composition
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, ViewedReduction
 from lyceum.models.policy import Policy
 from lyceum.models.see import Pixels
@@ -32,9 +31,9 @@ LOGPROB, ENTROPY = "masked_logprob", "masked_entropy"
 class Mask(Settings):
     """Which parts of a picture are black; the same ones whenever it is seen."""
 
-    share: float = Field(0.6, gt=0, le=1)
+    share: float = Field(default=0.6, gt=0, le=1)
     """Probability of each patch to be black."""
-    patch: int = Field(14, ge=1)
+    patch: int = Field(default=14, ge=1)
     """Side of a patch, in pixels."""
 
 
@@ -61,12 +60,6 @@ class PerceptionAware(PPOClip):
                 "allowed: 0, or through_masked=true"
             )
         return self
-
-    def check(self, stage: Composition) -> list[str]:
-        lines = super().check(stage)
-        if stage.learner.kind != "local":
-            lines.append(f"learner.kind: got '{stage.learner.kind}' with objective.kind 'papo'; allowed: local")
-        return lines
 
     def build(self) -> Objective:
         masked = MaskedPolicy(self.mask, old=not self.through_masked)
