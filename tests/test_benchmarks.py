@@ -12,12 +12,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 
 import pytest
+from warm_python import WarmPython
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SECONDS = 300
@@ -62,32 +63,23 @@ def test_a_benchmark_runs_to_its_first_figure(command, tmp_path):
     assert re.search(STARTS[command], said), said
 
 
+@cache
+def warm() -> WarmPython:
+    return WarmPython()
+
+
 def until(figure: str, command: list[str], cache: Path) -> str:
     """What a benchmark says up to the line with the figure, or to its end; then it and what it started are ended."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "LYCEUM_BENCHMARK_CACHE": str(cache), "COLUMNS": "160"}
-    process = subprocess.Popen(
-        [sys.executable, "-u", str(BENCHMARKS / command[0]), *command[1:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        cwd=cache,
-        start_new_session=True,
-    )
-    end = threading.Timer(SECONDS, end_all, (process.pid,))
-    end.start()
+    environment = {"LYCEUM_BENCHMARK_CACHE": str(cache), "COLUMNS": "160"}
     said = []
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
+    with warm().running([str(BENCHMARKS / command[0]), *command[1:]], cache, environment) as (process, lines):
+        end = threading.Timer(SECONDS, end_all, (process,))
+        end.start()
+        for line in lines:
             said.append(line)
             if re.search(figure, line):
                 break
-    finally:
         end.cancel()
-        end_all(process.pid)
-        process.stdout.close()
-        process.wait()
     return "".join(said)
 
 
