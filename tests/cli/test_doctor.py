@@ -79,6 +79,10 @@ def test_help_says_what_is_checked_and_how_to_limit_it(capsys):
         (["base", "model.dtyp=bfloat16"], "model.dtyp: unknown key (did you mean 'dtype'?)"),
         (["base", "--samples", "1"], "samples: got 1; allowed: 4 to 256"),
         (["base", "--tokens", "2000"], "tokens: got 2000; allowed: less than half of the model's context of 2048"),
+        (
+            ["base", "--length", "2049"],
+            "length: got 2049; allowed: 33 (twice tokens, and 1) to the model's context of 2048",
+        ),
         (["base", "tasks=none.jsonl"], "none.jsonl"),
     ],
 )

@@ -552,6 +552,17 @@ def test_demonstrations_are_trained_by_their_origin():
     assert metrics["loss"] == pytest.approx(-float(logprob[mask].mean()), rel=1e-4)
 
 
+def test_every_objective_has_the_mismatch_of_engine_and_learner_where_the_engine_drew():
+    trained = learner(**UNCLIPPED)
+    on_own = SFT().build()
+    on_own.origins = (Origin.POLICY,)
+    metrics = trained.step(forest(), credited(), on_own)
+    plain = learner(**UNCLIPPED).step(forest(), credited(), PPOClip().build())
+    assert metrics["importance/mismatch"] > 0.1  # what was drawn is made up
+    assert metrics["importance/mismatch"] == pytest.approx(plain["importance/mismatch"], rel=1e-4)
+    assert "importance/mismatch" not in learner(**UNCLIPPED).step(forest(), credited(), SFT().build())
+
+
 def test_a_saved_learner_goes_on_to_the_same_bits(tmp_path):
     # Through a file, as a run does it: moments, counters, reference, value head.
     needs, objective = (

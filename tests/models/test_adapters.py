@@ -3,10 +3,13 @@ import json
 import pytest
 import torch
 from tiny_models import plain_model, policy_like
-from tiny_runs import metrics, mismatch, ran, weights
 from transformers import AutoModelForCausalLM
 
+from lyceum.core.types import Request, Sampling, Scored
+from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.models.load import ModelSettings, load_policy, save_adapters, save_policy
+from lyceum.models.packed_paths import packed, trie_logprobs
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 
@@ -27,28 +30,37 @@ def test_a_rank_above_every_matrix_is_refused():
         load_policy(settings)
 
 
-GRPO = {
-    "kind": "online",
-    "steps": 3,
-    "tasks_per_step": 2,
-    "rollout": {"kind": "flat", "samples": 3, "sampling": {"max_completion_tokens": 12}},
-    "credit": "group",
-    "objective": "ppo-clip",
-    "learner": {"lr": 1e-2, "micro_batch_tokens": 128, "layout": "tree"},
-}
-
-
 @pytest.mark.parametrize("name", ["qwen3-experts", "gpt-oss-sinks"])
-def test_experts_have_adapters_that_are_trained_and_saved_merged(name, tmp_path):
-    made = lambda: policy_like(plain_model(name, spread=0.1))  # noqa: E731
-    run = ran(tmp_path, made, GRPO, "run", settings={"lora": {"rank": 2, "experts": True}})
-    assert mismatch(run) < 3e-5
-    assert any(step["grad_norm"] > 0 for step in metrics(run))
+def test_adapters_on_experts_are_sampled_trained_and_saved_as_one_model(name, tmp_path):
+    save_policy(policy_like(plain_model(name, spread=0.1)), tmp_path / "model")
+    lora = {"rank": 2, "experts": True}
+    policy = load_policy(ModelSettings.model_validate({"path": str(tmp_path / "model"), "lora": lora}))
+    with torch.no_grad():
+        for key, weight in policy.module.named_parameters():
+            if "lora_B" in key:
+                torch.nn.init.normal_(weight, std=0.1)
+    save_policy(policy, tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
-    moved = {key for key, value in weights(run).items() if not torch.equal(value, before[key])}
+    moved = {key for key, value in merged.state_dict().items() if not torch.equal(value, before[key])}
     for layer in range(2):
         assert {f"model.layers.{layer}.mlp.experts.{of}_proj" for of in ("gate_up", "down")} <= moved
-        assert f"model.layers.{layer}.self_attn.q_proj.weight" in moved
+
+    prompt = list(range(3, 12))
+    sampled = Request(prompt, (1, 2, 3), Sampling(max_completion_tokens=9))
+    rows = run_async(EmbeddedConfig().build(policy).extend(sampled))
+    scored = [Scored([*prompt, *one.tokens], len(prompt), len(prompt) + len(one.tokens)) for one in rows]
+    (trie,) = packed([one.tokens for one in scored], 10_000)
+    got = trie_logprobs(policy, trie, scored)
+    for one, own, drawn in zip(scored, got.split([len(one.tokens) for one in rows]), rows, strict=True):
+        logp = merged(torch.tensor([one.tokens])).logits[0, one.start - 1 : -1].log_softmax(-1)
+        alone = logp.gather(1, torch.tensor(one.tokens[one.start :])[:, None]).squeeze(1)
+        torch.testing.assert_close(own, alone, rtol=0, atol=3e-5)
+        torch.testing.assert_close(torch.tensor(drawn.model_logprob), alone, rtol=0, atol=3e-5)
+    got.sum().backward()
+    adapters = {key: weight for key, weight in policy.module.named_parameters() if "lora" in key and ".experts." in key}
+    assert len(adapters) == 2 * 2 * 2
+    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in adapters.values())
 
 
 def test_a_folder_of_adapters_on_experts_is_the_model_that_they_were_trained_on(tmp_path):

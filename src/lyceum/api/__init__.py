@@ -523,6 +523,7 @@ def doctor(
     samples: int = 8,
     tokens: int = 16,
     seed: int = 0,
+    length: int | None = None,
     papers: Folders = (),
     progress: progress.Mode = "auto",
     **keys: Any,
@@ -538,6 +539,8 @@ def doctor(
         samples: completions per sampling setting, of which there are four.
         tokens: maximum tokens per completion.
         seed: random seed of tasks and samples.
+        length: tokens of a recipe's longest prompt and completion, of which a few are examined; by default just beyond
+            the windows and chunks that the model attends within, if it has some.
         papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: as ``overrides``.
     Returns:
@@ -551,7 +554,15 @@ def doctor(
     loaded = is_loaded(model)
     with model_as_folder(model) as model:
         request = DoctorRequest.of(
-            model, given, engine=engine, learner=learner, server=server, samples=samples, tokens=tokens, seed=seed
+            model,
+            given,
+            engine=engine,
+            learner=learner,
+            server=server,
+            samples=samples,
+            tokens=tokens,
+            seed=seed,
+            length=length,
         )
         with _displayed(progress):
             report = examine(request)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
 STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
 
 
-@takes("lyceum.api:doctor", "engine learner server samples tokens seed")
+@takes("lyceum.api:doctor", "engine learner server samples tokens seed length")
 def command(
     model: Model,
     keys: Annotated[

@@ -54,6 +54,7 @@ from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.tree_states import recomputed
 from lyceum.models.weights import largest_weight
+from lyceum.objective.base import MISMATCH, mismatch
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
@@ -481,7 +482,7 @@ class LocalLearner:
             gradient = torch.where(batch.mask, out.logprob.grad.float(), 0)
             total.coefficient[chosen, : gradient.shape[1]] = gradient.cpu()
         back()
-        for name, (value, share) in metrics.items():
+        for name, (value, share) in ({MISMATCH: mismatch(batch)} | metrics).items():
             total.add(name, value, share)
         return loss.detach()
 

@@ -22,6 +22,9 @@ from lyceum.utils.lazy_imports import Tensor, torch
 
 Aggregate = Literal["token", "sequence", "constant"]
 
+MISMATCH = "importance/mismatch"
+"""Metric of every objective: the learner adds it where the objective itself does not."""
+
 Surrogate = Callable[[Batch], tuple[Tensor, Metrics]]
 """Takes a clean batch; returns each token's policy loss (R, L) and metrics."""
 
@@ -198,7 +201,7 @@ class PolicyObjective(BaseObjective):
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
         batch = clean(batch)
         token_loss, metrics = loss_of_tokens(self.surrogate(batch), batch)
-        metrics["importance/mismatch"] = self._mismatch(batch)
+        metrics[MISMATCH] = mismatch(batch, self.terms.corrected(batch))
         token_loss = token_loss * self._correction(batch, metrics)
         token_loss = token_loss + self.beside(batch, metrics)
         return (batch.weight * token_loss).sum(), metrics
@@ -206,11 +209,6 @@ class PolicyObjective(BaseObjective):
     def beside(self, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:
         """What each token's loss has beside the surrogate."""
         return terms_beside(self.terms, batch, metrics)
-
-    def _mismatch(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """|log-probability of the learner - of the engine| of the tokens that the engine drew, in nats per token."""
-        difference = (batch.old_logprob.detach() - batch.behaviour_logprob).abs()
-        return measured(difference, self.terms.corrected(batch) & difference.isfinite())
 
     def _correction(self, batch: Batch, metrics: Metrics) -> Tensor | float:
         how = self.terms.importance
@@ -350,6 +348,13 @@ def token_ratio(
 ) -> Float[Tensor, "R L"]:
     """pi / pi_old of each token, without unit; constant where its logarithm is beyond the limit (nats)."""
     return (logprob - old_logprob).clamp(-limit, limit).exp()
+
+
+def mismatch(batch: Batch, drawn: Bool[Tensor, "R L"] | None = None) -> tuple[Tensor, Tensor]:
+    """|log-probability of the learner - of the engine| in nats per token, of these tokens: all that the engine drew."""
+    drawn = batch.mask & (batch.origin == int(Origin.POLICY)) if drawn is None else drawn
+    difference = (batch.old_logprob.detach() - batch.behaviour_logprob).abs()
+    return measured(difference, drawn & difference.isfinite())
 
 
 def measured(value: Tensor, mask: Bool[Tensor, "R L"]) -> tuple[Tensor, Tensor]:

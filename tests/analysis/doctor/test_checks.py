@@ -16,6 +16,7 @@ from lyceum.analysis.doctor import run
 from lyceum.analysis.doctor.request import DoctorRequest
 from lyceum.analysis.doctor.result import CheckResult, LogprobDifference, allowed_in
 from lyceum.analysis.doctor.subject import Subject
+from lyceum.models import tree_attention
 from lyceum.models.load import load_policy, save_policy
 from lyceum.models.policy import Policy
 from lyceum.models.trial import logits_alone, policy_of
@@ -99,6 +100,23 @@ def test_a_mixture_of_experts_passes_the_gradients_in_float64():
     results = examined(policy, "gradients")
     assert not failing(results)
     assert results["gradients: against float64"].values["relative_error"] < 1e-4
+
+
+def test_engine_and_learner_are_examined_beyond_the_models_window():
+    windowed = plain_model("mistral-window", sliding_window=70)  # prompts are shorter
+    both = {f"log-probabilities: 94 tokens, {who} and transformers" for who in ("engine", "learner")}
+    results = examined(policy_like(windowed), "log-probabilities")
+    assert both <= results.keys()
+    assert not failing(results)
+
+    own = tree_attention._attention
+    with pytest.MonkeyPatch.context() as patch:
+        blind = lambda *given, sliding_window=None, **how: own(*given, **how)  # noqa: E731
+        patch.setattr(tree_attention, "_attention", blind)
+        # The engine decodes by its own products; the learner goes through this attention.
+        failed = failing(examined(policy_like(windowed), "log-probabilities"))
+        assert "log-probabilities: 94 tokens, learner and transformers" in failed
+    tree_attention.take_over(copy.deepcopy(windowed))  # transformers is told of it again
 
 
 # Template ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class DoctorRequest:
         tasks: whose prompts are sampled from.
         samples: completions per sampling setting, over all prompts.
         tokens: maximum tokens per completion.
+        length: tokens of the longest prompt and completion that is examined; None: beyond the model's windows.
         warnings: what was said of the model's files.
     """
 
@@ -44,6 +45,7 @@ class DoctorRequest:
     samples: int
     tokens: int
     seed: int
+    length: int | None = None
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -58,6 +60,7 @@ class DoctorRequest:
         samples: int = 8,
         tokens: int = 16,
         seed: int = 0,
+        length: int | None = None,
     ) -> DoctorRequest:
         """
         Args:
@@ -105,12 +108,23 @@ class DoctorRequest:
             context = context_of(recipe.model, tokenizer)
         if 2 * tokens >= context:
             raise RecipeError(f"tokens: got {tokens}; allowed: less than half of the model's context of {context}")
+        if length is not None and not 2 * tokens < length <= context:
+            allowed = f"{2 * tokens + 1} (twice tokens, and 1) to the model's context of {context}"
+            raise RecipeError(f"length: got {length}; allowed: {allowed}")
         if not len(source):
             raise RecipeError("tasks: got an empty source; allowed: at least one task")
         source = check_prompts("tasks", source, tokenizer, context - 2 * tokens)  # completions are continued once
         chosen = tuple(source[i] for i in range(min(PROMPTS, len(source))))
         return cls(
-            recipe.model, stage.engine, stage.learner, chosen, samples, tokens, recipe.seed, tuple(heard.messages)
+            recipe.model,
+            stage.engine,
+            stage.learner,
+            chosen,
+            samples,
+            tokens,
+            recipe.seed,
+            length,
+            tuple(heard.messages),
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lyceum.analysis.doctor.plain import logprobs_of, nucleus_bounds, plain_logits, taken
+from itertools import chain, cycle, islice
+
+from lyceum.analysis.doctor.plain import free_bytes, logprobs_of, nucleus_bounds, plain_logits, taken
 from lyceum.analysis.doctor.result import CheckResult, LogprobDifference
 from lyceum.analysis.doctor.subject import (
     NUCLEUS,
@@ -53,7 +55,8 @@ async def log_probabilities(subject: Subject) -> list[CheckResult]:
         if number == 0:
             results += _behaviour(subject, learner, logits[len(plain_draws) :])
     results.insert(0, of_engine.result("log-probabilities: engine and transformers", allowed, engine_cure))
-    return [*results, await _scored(subject, plain_draws[: len(subject.prompts)], of_plain, engine_cure)]
+    results.append(await _scored(subject, plain_draws[: len(subject.prompts)], of_plain, engine_cure))
+    return [*results, *await _at_length(subject)]
 
 
 def _behaviour(subject: Subject, learner: Learner, logits: list[Tensor]) -> list[CheckResult]:
@@ -91,6 +94,36 @@ async def _scored(subject: Subject, draws: list[Draw], expected: list[list[float
     own = [score[len(draw.prompt) :] for score, draw in zip(scored, draws, strict=True)]
     difference = LogprobDifference.of(own, expected[: len(draws)])
     return difference.result("log-probabilities: scored text and transformers", subject.allowed, cure)
+
+
+async def _at_length(subject: Subject) -> list[CheckResult]:
+    """Engine and learner after a prompt as long as a recipe's, beyond the windows in which the model attends."""
+    size, policy = subject.length, subject.policy
+    if size is None:
+        return []
+    name = f"log-probabilities: {size:,} tokens"
+    heads = policy.causal.config.get_text_config().num_attention_heads
+    needed = (
+        4 * 3 * size * (heads * size + policy.output.weight.shape[0])
+    )  # scores and logits, and what is made of them
+    free = free_bytes(policy)
+    if free is not None and needed > free:
+        found = f"transformers' own forward takes {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+        return [CheckResult(name, "skipped", found)]
+    words = cycle(chain(*subject.prompts))
+    draws = await subject.extend(
+        list(islice(words, size - subject.request.tokens)), SAMPLINGS[PLAIN], [subject.seed_of(0), subject.seed_of(1)]
+    )
+    expected = logprobs_of(plain_logits(policy, draws), draws)
+    of = {"engine": model_logprobs(draws), "learner": learner_logprobs(subject.learner(), draws)}
+    cure = (
+        "a window, or frequencies that depend on the length, are not transformers': a max_position_embeddings at which "
+        "this passes (--length), and report it"
+    )
+    return [
+        LogprobDifference.of(found, expected).result(f"{name}, {who} and transformers", subject.allowed, cure)
+        for who, found in of.items()
+    ]
 
 
 async def greedy(subject: Subject) -> list[CheckResult]:

@@ -29,6 +29,9 @@ SAMPLINGS = {
 }
 """How the examined completions are sampled."""
 
+WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size")
+"""Names that configurations have for how far a token sees."""
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -74,6 +77,16 @@ class Subject:
         own = str(self.policy.causal.dtype).removeprefix("torch.")
         settings = (self.request.engine.precision, self.request.learner.precision)
         return allowed_in([own, *(precision for precision in settings if precision is not None)])
+
+    @property
+    def length(self) -> int | None:
+        """Tokens of a prompt and completion beyond the windows in which the model attends; None without windows."""
+        if self.request.length is not None:
+            return self.request.length
+        config = self.policy.causal.config.get_text_config()
+        limits = [limit for name in WINDOWS if isinstance(limit := getattr(config, name, None), int)]
+        within = [limit for limit in limits if limit < self.policy.context_length]
+        return min(max(within) + 2 * self.request.tokens, self.policy.context_length) if within else None
 
     def seed_of(self, place: int) -> int:
         return counter_seed(self.request.seed, "doctor", place)
