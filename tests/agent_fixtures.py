@@ -116,8 +116,10 @@ def trained_trees(run, model, constraint):
     trees = [group.tree for group in read_trees(sorted(run.glob("trees/*"))[0]).groups]
     forest = build_forest(trees, temperature=1.0, constraint=RegexConstraint(**constraint).build(policy))
     of_policy, rows = forest.origin == int(Origin.POLICY), forest.rows()
-    sampled = sum(len(node.tokens) for tree in trees for node in tree.nodes() if node.origin is Origin.POLICY)
-    assert of_policy.sum() == sampled
+    written = [(tree, node) for tree in trees for node in tree.nodes() if node.origin is Origin.POLICY]
+    paths = [(tree.task.id, node.path_tokens(), len(node.tokens)) for tree, node in written]
+    sampled = {(task, *path[: len(path) - end]) for task, path, number in paths for end in range(number)}
+    assert of_policy.sum() == len(sampled), "each token once, where several samples have it"
     assert torch.equal(forest.trainable(rows), rows.gather(of_policy.long()).bool()), "all that was sampled is trained"
     learner = LocalConfig().build(policy, total_steps=1, needs=frozenset({"old_logprob"}))
     learned = learner.annotate(forest, frozenset({"old_logprob"})).columns["old_logprob"]

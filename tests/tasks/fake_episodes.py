@@ -7,18 +7,23 @@ import time
 import urllib.request
 
 
-def make(prompts):
-    return Environment(prompts)
+def make(prompts, alone):
+    return Environment(prompts, alone)
 
 
 class Environment:
-    def __init__(self, prompts):
+    def __init__(self, prompts, alone):
         self.prompts = prompts
+        self.place = asyncio.Semaphore(1 if alone else 1000)
 
     def tasks(self, first, last):
         return [{"prompt": each, "answer": None, "data": each} for each in self.prompts[first:last]]
 
-    async def run(self, data, base_url, key, model, max_requests, max_tokens):
+    async def run(self, **asked):
+        async with self.place:
+            return await self.played(**asked)
+
+    async def played(self, data, base_url, key, model, max_requests, max_tokens):
         said = await asyncio.to_thread(ask, base_url, key, {"messages": [{"role": "user", "content": data}]})
         if data == "die":
             os._exit(3)
@@ -31,7 +36,8 @@ class Environment:
         if data == "ask on":
             for _ in range(max_requests):
                 await asyncio.to_thread(ask, base_url, key, {"messages": [{"role": "user", "content": data}]})
-        return {"reward": 1.0, "length": len(said), "limits": max_requests + max_tokens}
+        reward = float("nan") if data == "nothing" else 1.0
+        return {"reward": reward, "parts": {"correct": len(said), "limits": max_requests + max_tokens}}
 
 
 def ask(base_url, key, body):

@@ -28,7 +28,7 @@ class FakeTasks(EpisodeTasks):
 
     @property
     def made(self):
-        return {"prompts": self.prompts}
+        return {"prompts": self.prompts, "alone": self.at_once == 1}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_the_library_plays_and_scores_and_what_it_sampled_is_trained():
     for leaf in leaves:
         assert leaf.grade.outcome == 1.0
         assert leaf.grade.correct
-        assert leaf.grade.parts == {"length": len(leaf.completion), "limits": 64 + 8}
+        assert leaf.grade.parts == {"correct": len(leaf.completion), "limits": 64 + 8}
         assert [node.origin for node in leaf.path()] == [Origin.PROMPT, Origin.POLICY]
 
 
@@ -59,12 +59,13 @@ def test_a_reward_below_the_mark_is_not_solved():
     assert leaf.grade.correct is False
 
 
-def test_an_episode_that_raises_is_ungraded_and_the_others_are_not():
-    counted, [good, bad] = played("one", "raise")
+def test_an_episode_without_a_reward_is_ungraded_and_the_others_are_not():
+    counted, [good, bad, none] = played("one", "raise", "nothing")
     assert good.grade.outcome == 1.0
-    assert bad.grade.outcome is None
+    assert (bad.grade.outcome, none.grade.outcome) == (None, None)
     assert "KeyError: 'no such thing'" in bad.grade.reason
-    assert counted["failed"] == 1
+    assert "the reward is nan" in none.grade.reason
+    assert counted["failed"] == 2
 
 
 @pytest.mark.parametrize(("prompt", "said"), [("die", "died with status 3"), ("hang", "no result within 2 seconds")])
@@ -100,8 +101,17 @@ def test_a_file_may_not_name_code_by_a_column():
     with allow_code(), pytest.raises(RecipeError, match="got episodes of 'os'"):
         host_of(column.replace('"library": "fake_episodes"', '"library": "os"'))
     tasks = [Task("t", ({"role": "user", "content": "one"},), None, {EPISODES: column, DATA: "one"})]
-    _, [tree] = trees_of(rollout=Agent(samples=1), tasks=tasks)
-    assert "'fake' is code" in tree.trajectories[0].grade.reason
+    with pytest.raises(RecipeError, match="'fake' is code"):
+        trees_of(rollout=Agent(samples=1), tasks=tasks)
+
+
+def test_one_process_that_plays_one_at_a_time_keeps_no_other_episode_waiting_for_the_engine(monkeypatch):
+    monkeypatch.setattr(FakeTasks, "at_once", 1)
+    source = FakeTasks(prompts=("one", "two")).build("train", 0)
+    assert host_of(source[0].columns[EPISODES]).most == 1
+    agent = Agent(samples=3, sampling={"max_completion_tokens": 8}, timeout_seconds=60)
+    trees = trees_of(rollout=agent, tasks=[source[0], source[1]], grader=source.grader())[1]
+    assert [leaf.grade.outcome for leaf in leaves_of(trees)] == [1.0] * 6
 
 
 def test_a_share_of_the_tasks_is_held_out():
@@ -125,6 +135,6 @@ def test_a_library_that_is_not_there_is_named_before_a_model_is_loaded():
 
 
 def test_an_agent_of_their_own_needs_tasks_that_have_one():
-    with pytest.raises(RecipeError, match=r"got neither; allowed: one, .* \(verifiers"):
+    with pytest.raises(RecipeError, match=r"got neither; allowed: one, .*those of verifiers and inspect_ai"):
         check(load_recipe("grpo", ["rollout={kind: agent}"]))
     assert VerifiersTasks.model_validate({"taskset": "mine", "python": "here"}).code() == ("mine", "here")

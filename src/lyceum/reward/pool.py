@@ -40,13 +40,14 @@ class WorkerPool:
         timeout_seconds: float,
         memory_mb: int | None = None,
         python: str | None = None,
-        start_seconds: float = START_SECONDS,
+        start_seconds: float | None = None,
     ) -> None:
         """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job.
 
         ``python`` is another interpreter than this one, with packages of its own: the factory's module imports those
-        alone. ``start_seconds`` is how long a process may take until it is ready.
+        alone. ``start_seconds`` is how long a process may take until it is ready; None takes the usual time.
         """
+        start_seconds = START_SECONDS if start_seconds is None else start_seconds
         start = {
             "factory": factory,
             "settings": dict(settings),

@@ -43,7 +43,7 @@ from lyceum.reward.user_code import (
 )
 from lyceum.rollout._growth import affordable
 from lyceum.rollout._program import AgentProgramError, in_thread, run_program
-from lyceum.tasks.episodes import EPISODES, LIBRARIES, play
+from lyceum.tasks.episodes import EPISODES, LIBRARIES, play, room_for
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RecipeError
@@ -75,7 +75,7 @@ class Agent(RolloutSettings):
     function runs in the run's event loop and must not block; another one runs in a thread. ``program`` is started once
     per episode with ``OPENAI_BASE_URL``, ``OPENAI_API_KEY`` and ``OPENAI_MODEL`` in its environment and the task as
     JSON on its standard input; ``{prompt}`` in it stands for the prompt's text. With neither, the agent and the reward
-    are the tasks' own (tasks ``verifiers``).
+    are the tasks' own (tasks ``verifiers``, ``inspect``).
 
     What the agent returns is its result. A number, or a dict with ``reward``, is the reward; a text or a message is
     what the recipe's reward grades; after None that is the model's last reply. A program prints its text, or a JSON
@@ -149,7 +149,7 @@ class Agent(RolloutSettings):
             if not self.program and EPISODES not in source[0].columns:
                 raise RecipeError(
                     "rollout.function, rollout.program: got neither; allowed: one, such as function=FILE.py:NAME, or "
-                    f"tasks that have an agent of their own ({', '.join(LIBRARIES)})"
+                    f"tasks that have an agent of their own (those of {' and '.join(LIBRARIES)})"
                 )
             return
         found = self._loaded(self.function)
@@ -179,7 +179,8 @@ class Agent(RolloutSettings):
         sampling = affordable(self.sampling, start, samples, context)
 
         async def one(number: int) -> EpisodeEnd:
-            async with turnstile:
+            own = found is None and not self.program
+            async with turnstile, room_for(context.task) if own else nullcontext():
                 return await self.episode(found, context, number, sampling)
 
         ended = await gather(one(number) for number in range(first, first + samples))
@@ -365,6 +366,9 @@ def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
         result = dump()
     if isinstance(result, Mapping) and "reward" not in result and "content" in result:
         result = text_of(result["content"] or "")
+    if isinstance(result, Grade):  # of the tasks' own library
+        ended.leaf.grade = result
+        return ended
     if result is None:
         return ended
     if isinstance(result, str):

@@ -30,7 +30,7 @@ class Episodes(Protocol):
     async def run(
         self, data: Any, base_url: str, key: str, model: str, max_requests: int, max_tokens: int
     ) -> Mapping[str, Any]:
-        """``reward`` of an episode, and further numbers by their names.
+        """``reward`` of an episode, and as ``parts`` further numbers by their names.
 
         Raises:
             Exception: there is none.

@@ -17,7 +17,7 @@ KEY = "LYCEUM_EPISODE_KEY_"
 """Beginning of the name of the environment variable that holds an episode's key: verifiers reads keys there alone."""
 
 
-def make(taskset: Mapping[str, Any], agent: Mapping[str, Any]) -> Environment:
+def make(taskset: Mapping[str, Any], agent: Mapping[str, Any]) -> VerifiersEpisodes:
     """Raises what verifiers raises where there is no such taskset."""
     vf, loaders = importlib.import_module("verifiers.v1"), importlib.import_module("verifiers.v1.utils.loaders")
     fields = loaders.env_config_type(taskset["id"]).model_fields
@@ -27,10 +27,10 @@ def make(taskset: Mapping[str, Any], agent: Mapping[str, Any]) -> Environment:
     # verifiers' own default is a sandbox at a service; this one every machine has.
     given = {"runtime": {"type": "subprocess"}, **agent}
     config = loaders.resolve_env_config({"taskset": dict(taskset), seats[0]: given})
-    return Environment(vf, seats[0], vf.load_environment(config))
+    return VerifiersEpisodes(vf, seats[0], vf.load_environment(config))
 
 
-class Environment:
+class VerifiersEpisodes:
     """Implements :class:`lyceum.tasks._episode_worker.Episodes`."""
 
     def __init__(self, vf: Any, seat: str, environment: Any) -> None:
@@ -81,4 +81,4 @@ def _graded(episode: Any) -> dict[str, Any]:
     [trace] = episode.traces
     values = {name: reward.value for name, reward in trace.rewards.items() if reward is not None}
     counted = {name: value for name, value in trace.metrics.items() if value is not None}
-    return {**counted, **values, "reward": trace.reward}
+    return {"reward": trace.reward, "parts": {**counted, **values}}

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import itertools
+import math
 import weakref
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,10 +29,10 @@ from lyceum.tasks.base import Source
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.messages import prompt_text, text_of
-from lyceum.utils.numbers import to_json
+from lyceum.utils.numbers import LARGEST_FLOAT, real, to_json
 from lyceum.utils.terminal import printable, quoted
 
-LIBRARIES = {"verifiers": "lyceum.tasks._verifiers_worker"}
+LIBRARIES = {"verifiers": "lyceum.tasks._verifiers_worker", "inspect_ai": "lyceum.tasks._inspect_worker"}
 """Library -> the module that makes its environments."""
 EPISODES, DATA = "episodes", "episode_data"
 """Columns of a task: how its environment is made, as JSON, and what the environment takes as the task."""
@@ -47,6 +49,8 @@ class EpisodeTasks(TasksSettings):
     """Settings of the kinds whose tasks are played by their own library."""
 
     library: ClassVar[str]
+    at_once: ClassVar[int | None] = None
+    """Episodes that one process can play at once; None: any number."""
 
     size: int = Field(default=1000, ge=1)
     """Maximum tasks that are read, in the library's order."""
@@ -93,11 +97,9 @@ class LibraryEpisodes(Source):
     def __init__(self, settings: EpisodeTasks, split: Split) -> None:
         self.settings = settings
         of = settings
-        settings_of_processes = of.model_dump(
-            include={"solved_at", "python", "processes", "timeout_seconds", "memory_mb"}
-        )
-        made = {"library": of.library, "name": of.name, "made": of.made}
-        self.episodes = to_json({**made, **settings_of_processes})
+        played = of.model_dump(include={"solved_at", "python", "processes", "timeout_seconds", "memory_mb"})
+        made = {"library": of.library, "name": of.name, "made": of.made, "at_once": of.at_once}
+        self.episodes = to_json({**made, **played})
         self.host = host_of(self.episodes)
         try:
             listed = [self._task(index, given) for index, given in enumerate(self.host.tasks(of.size))]
@@ -134,18 +136,29 @@ class LibraryEpisodes(Source):
         return Task(key, shown, given["answer"], columns, provenance=self.settings.kind)
 
 
-async def play(task: Task, *, base_url: str, key: str, max_requests: int, max_tokens: int) -> dict[str, Any]:
-    """What an episode of a task has earned: ``reward``, whether that is ``correct``, and its parts.
+async def play(task: Task, *, base_url: str, key: str, max_requests: int, max_tokens: int) -> Grade:
+    """The grade of an episode of a task, by its library.
 
     Raises:
-        EpisodeError: the library has no result.
-        WorkerError: its process has ended.
+        EpisodeError: the library has no result, or its process has ended.
     """
     host = host_of(task.columns[EPISODES])
     asked = {"base_url": base_url, "key": key, "model": SERVED_MODEL}
     limits = {"max_requests": max_requests, "max_tokens": max_tokens}
     earned = await host.run({"data": task.columns[DATA], **asked, **limits})
-    return {"correct": earned["reward"] >= host.solved_at, **earned}
+    try:
+        reward = real(earned["reward"], "the reward")
+        parts = {name: real(value, f"part {name!r}", largest=LARGEST_FLOAT) for name, value in earned["parts"].items()}
+    except (TypeError, ValueError) as error:
+        raise EpisodeError(printable(str(error))) from error
+    if not math.isfinite(reward):
+        raise EpisodeError(f"the reward is {reward}; allowed: a finite number")
+    return Grade(reward, reward >= host.solved_at, parts=parts)
+
+
+def room_for(task: Task) -> AbstractAsyncContextManager[None]:
+    """A place among the episodes under way, to be waited for before one begins: it would keep the engine waiting."""
+    return host_of(task.columns[EPISODES]).room()
 
 
 _hosts: weakref.WeakValueDictionary[str, EpisodeHost] = weakref.WeakValueDictionary()
@@ -176,6 +189,16 @@ class EpisodeHost:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.solved_at: float = given["solved_at"]
         self.processes = [_Process(given) for _ in range(given["processes"])]
+        self.most = None if given["at_once"] is None else given["at_once"] * given["processes"]
+        self.places: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+
+    def room(self) -> AbstractAsyncContextManager[None]:
+        if self.most is None:
+            return nullcontext()
+        loop = asyncio.get_running_loop()
+        if loop not in self.places:
+            self.places = {loop: asyncio.Semaphore(self.most)}
+        return self.places[loop]
 
     def tasks(self, most: int) -> list[dict[str, Any]]:
         pool, found = self.processes[0].pool, []
