@@ -4,13 +4,19 @@ import json
 import urllib.request
 
 import httpx2
+import torch
 from chat_templates import CHATML, QWEN3, chat_tokenizer
 from tiny_models import plain_model, policy_like
 
+from lyceum.core.forest import build_forest
 from lyceum.core.types import Grade, Origin, Sampling, Task
+from lyceum.engine.constraint.regex import RegexConstraint
 from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.learner.local import LocalConfig
+from lyceum.models.load import ModelSettings, load_policy
 from lyceum.reward.base import allow_code
 from lyceum.rollout.agent import Agent
+from lyceum.run.trees import read_trees
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.aio import run_async
 
@@ -92,3 +98,31 @@ def one_reply(base_url, api_key, messages):
     request = urllib.request.Request(f"{base_url}/chat/completions", body, {"Authorization": f"Bearer {api_key}"})
     with urllib.request.urlopen(request) as reply:
         return json.load(reply)["choices"][0]["message"]["content"]
+
+
+def model_folder(folder):
+    """The folder, with a model of random weights that has Qwen3's template and room for long requests."""
+    tokenizer = chat_tokenizer(QWEN3)
+    vocabulary = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    plain_model("qwen3", spread=0.15, **vocabulary, max_position_embeddings=32768).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def trained_trees(run, model, constraint):
+    """The first step's trees of a run, as trees and as a forest, and how far its log-probabilities are from those that
+    the learner computes. All that was sampled is trained."""
+    policy = load_policy(ModelSettings(path=str(model)))
+    trees = [group.tree for group in read_trees(sorted(run.glob("trees/*"))[0]).groups]
+    forest = build_forest(trees, temperature=1.0, constraint=RegexConstraint(**constraint).build(policy))
+    of_policy, rows = forest.origin == int(Origin.POLICY), forest.rows()
+    written = [(tree, node) for tree in trees for node in tree.nodes() if node.origin is Origin.POLICY]
+    paths = [(tree.task.id, node.path_tokens(), len(node.tokens)) for tree, node in written]
+    sampled = {(task, *path[: len(path) - end]) for task, path, number in paths for end in range(number)}
+    assert of_policy.sum() == len(sampled), "each token once, where several samples have it"
+    assert torch.equal(forest.trainable(rows), rows.gather(of_policy.long()).bool()), "all that was sampled is trained"
+    learner = LocalConfig().build(policy, total_steps=1, needs=frozenset({"old_logprob"}))
+    learned = learner.annotate(forest, frozenset({"old_logprob"})).columns["old_logprob"]
+    gap = float((learned[of_policy] - forest.behaviour_logprob[of_policy]).abs().max())
+    assert gap < 3e-5
+    return trees, forest, gap

@@ -98,8 +98,8 @@ def test_a_process_that_never_starts_is_waited_for_once_and_not_by_every_job(mon
     started: list[int] = []
 
     class Counted(WorkerProcess):
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, python: str | None) -> None:
+            super().__init__(python)
             started.append(self.pid)
 
     monkeypatch.setattr(pools, "WorkerProcess", Counted)

@@ -5,17 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from chat_templates import QWEN3, chat_tokenizer
-from tiny_models import plain_model
+from agent_fixtures import model_folder, trained_trees
 
-from lyceum.core.forest import build_forest
 from lyceum.core.types import Origin
-from lyceum.engine.constraint.regex import RegexConstraint
-from lyceum.learner.local import LocalConfig
-from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.trees import read_trees
 from lyceum.training.train import train
 
 FILE = Path(__file__).parent / "framework_agents.py"
@@ -37,11 +30,7 @@ FRAMEWORKS = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder, tokenizer = tmp_path_factory.mktemp("model"), chat_tokenizer(QWEN3)
-    vocabulary = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
-    plain_model("qwen3", spread=0.15, **vocabulary, max_position_embeddings=32768).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return model_folder(tmp_path_factory.mktemp("model"))
 
 
 @pytest.mark.engines
@@ -71,16 +60,8 @@ def test_a_frameworks_first_example_is_trained_unchanged(name, model, tmp_path):
         counted = {what: line[f"rollout/agent/{what}"] for what in ("failed", "late", "silent", "vanished")}
         assert counted == {"failed": 0, "late": 0, "silent": 0, "vanished": 0}
     assert sum(line["rollout/agent/requests"] for line in steps) > 2, "tools are called"
-    policy = load_policy(ModelSettings(path=str(model)))
-    trees = [group.tree for group in read_trees(sorted(run.glob("trees/*"))[0]).groups]
-    forest = build_forest(trees, temperature=1.0, constraint=RegexConstraint(**constraint).build(policy))
-    of_policy, rows = forest.origin == int(Origin.POLICY), forest.rows()
-    sampled = sum(len(node.tokens) for tree in trees for node in tree.nodes() if node.origin is Origin.POLICY)
-    assert of_policy.sum() == sampled
-    assert torch.equal(forest.trainable(rows), rows.gather(of_policy.long()).bool()), "all that was sampled is trained"
-    learner = LocalConfig().build(policy, total_steps=1, needs=frozenset({"old_logprob"}))
-    learned = learner.annotate(forest, frozenset({"old_logprob"})).columns["old_logprob"]
-    gap = (learned[of_policy] - forest.behaviour_logprob[of_policy]).abs().max()
+    trees, forest, gap = trained_trees(run, model, constraint)
+    sampled = int((forest.origin == int(Origin.POLICY)).sum())
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     print(
         f"{name}: {[line['rollout/agent/requests'] for line in steps]} requests and "
@@ -88,4 +69,3 @@ def test_a_frameworks_first_example_is_trained_unchanged(name, model, tmp_path):
         f"rows {sum(len(each.path_tokens()) for leaf in leaves for each in leaf.episode)} -> {forest.n_tokens} tokens, "
         f"gap {gap:.1e}"
     )
-    assert gap < 3e-5

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import random
+import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,7 @@ from lyceum.tasks.games import GAME, KEPT, SEED, Move, NotAnAction, digest, play
 from lyceum.tasks.gymnasium import GymnasiumTasks
 from lyceum.tasks.textarena import TextArenaTasks
 from lyceum.training.train import train
+from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
 
@@ -146,6 +149,65 @@ def test_a_game_of_textarena_is_won_by_its_own_rules():
     assert (moved["reward"], "correct" in moved["text"]) == (1.0, True)
     with pytest.raises(RecipeError, match="does not begin"):
         TextArenaTasks(name="TicTacToe-v0").build("train", 0)[0]
+
+
+FIRST_FREE = """
+import re
+
+
+def first_free(shown):
+    return re.findall(r"\\[\\d\\]", shown)[-1]
+"""
+
+
+class Scripted:
+    """A context whose model plays the highest free cell."""
+
+    def render(self, messages):
+        self.messages = list(messages)
+        return [0]
+
+    async def ask(self, prefix, n, sampling, *, key):
+        free = re.findall(r"\[(\d)\]", self.messages[-1]["content"].rpartition("Available Moves")[2])
+        return [SimpleNamespace(tokens=[int(max(free))])]
+
+    def decode(self, tokens):
+        return f"I take [{tokens[0]}]"
+
+
+@needs("textarena")
+def test_the_second_player_is_the_model_itself():
+    source = TextArenaTasks(name="TicTacToe-v0", opponent="self").build("train", 0)
+    environment, context = PlayedGame().build(), Scripted()
+    state, turn = environment.reset(source[0]), SimpleNamespace(address=1)
+    for said in ("[0]", "[1]"):
+        observed = run_async(environment.step(state, turn, said, context))
+        state = observed.state
+        assert not observed.end
+        assert "Player 1" in observed.messages[0]["content"]
+    assert [message["role"] for message in state.other] == ["user", "assistant"] * 2
+    assert len(state.actions) == 4
+    again = PlayedGame().build()
+    again.reset(source[0])
+    ended = run_async(again.step(state, turn, "[2]", context))
+    assert (ended.reward, ended.end) == (1.0, True), "three in a row"
+    lost = run_async(environment.step(environment.reset(source[0]), turn, "nothing", context))
+    assert lost.reward <= 0
+
+
+@needs("textarena")
+def test_the_second_player_is_a_function(tmp_path):
+    (tmp_path / "others.py").write_text(FIRST_FREE)
+    settings = TextArenaTasks(name="TicTacToe-v0", opponent=f"{tmp_path}/others.py:first_free")
+    assert settings.code() == (f"{tmp_path}/others.py:first_free",)
+    source = settings.build("train", 0)
+    environment = PlayedGame().build()
+    state, turn = environment.reset(source[0]), SimpleNamespace(address=1)
+    observed = run_async(environment.step(state, turn, "[4]", Scripted()))
+    assert len(observed.state.actions) == 1
+    assert observed.messages[0]["content"].count("Player 1") > 0
+    with pytest.raises(RecipeError, match="is code"):
+        pool_of(source.game.replace("first_free", "another"))
 
 
 @needs("gymnasium")

@@ -11,7 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         TaskSource,
         Traces,
         ValueModel,
+        World,
     )
     from lyceum.core.waves import Grows, Runtime
     from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
@@ -73,8 +74,13 @@ class Size(NamedTuple):
 class EnvironmentSettings(Component, slot="environment"):
     """What answers the policy's turns."""
 
-    max_turns: int = Field(default=16, ge=1)
-    """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated."""
+    repeatable: ClassVar[bool] = True
+    """Whether several turns may be tried from one state: states are values, or a world that is begun again and told the
+    same comes to the same. Rollouts that branch need it."""
+
+    max_turns: Annotated[int, Field(ge=1)] | Schedule = 16
+    """Maximum turns of the policy per trajectory; one that would go on after them counts as truncated. Over the stage:
+    a list of values, or ``{values, form, begin, end}``, rounded down; an evaluation takes the first."""
     step_timeout_seconds: float | None = Field(default=60.0, gt=0)
     """Time limit of the answer to a turn, in seconds, what the run's own model takes included; a trajectory without an
     answer by then is ungraded. Null sets none."""
@@ -94,8 +100,13 @@ class EnvironmentSettings(Component, slot="environment"):
         """What the chat template tells the policy of its tools, as JSON schemas."""
         return ()
 
+    def turns_at(self, progress: float) -> int:
+        """``max_turns`` after a share of the stage, at least 1."""
+        most = self.max_turns
+        return max(1, int(most.at(progress))) if isinstance(most, Schedule) else most
+
     @abstractmethod
-    def build(self) -> Environment[Any]: ...
+    def build(self) -> Environment[Any] | World[Any]: ...
 
 
 class RolloutSettings(Component, slot="rollout"):

@@ -952,6 +952,25 @@ class NamesStates(Protocol[S_contra]):
         ...
 
 
+class World(Protocol[S]):
+    """What answers the policy's turns and cannot be copied: a process, a browser, a connection, a game's own object.
+
+    Each trajectory has one of its own, from ``begin`` to ``end``; ``S`` may change in place. All three may be async.
+    """
+
+    def begin(self, task: Task) -> tuple[S, Sequence[Message]] | Awaitable[tuple[S, Sequence[Message]]]:
+        """A world for a trajectory of this task, and messages that come after the task's own."""
+        ...
+
+    def step(self, state: S, said: str) -> Observation[S] | Awaitable[Observation[S]]:
+        """What happens when the policy ends a turn with this text."""
+        ...
+
+    def end(self, state: S) -> Awaitable[None] | None:
+        """The trajectory is over, however it ended: once for each ``begin``."""
+        ...
+
+
 Rollout = Callable[[Context, "Node", int | None], Awaitable[list["Node"]]]
 """``async (context, start, n) -> leaves``: straight-line async code about one task. Draws trajectories through
 ``start``, a prompt or any node below one, and returns those that are trained.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Task, TaskSource
+from lyceum.core.types import Environment, Exchange, GradingContext, Message, Observation, Sampling, Task, TaskSource
 from lyceum.reward.pool import WorkerPool
 from lyceum.tasks.games import GAME, SEED, digest, pool_of
 from lyceum.utils.errors import RecipeError
@@ -30,6 +30,8 @@ class PlayedGame(EnvironmentSettings):
     """Time limit of the answer to a turn, in seconds; null, since the tasks' ``timeout_seconds`` holds."""
     failed_reward: float = 0.0
     """Reward of each turn that is no action, read by the reward ``environment``. The game then stands as it was."""
+    opponent: Sampling = Sampling(max_completion_tokens=256)
+    """How the other player's turns are drawn, where that is the model itself (``tasks.opponent=self``)."""
 
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
@@ -46,14 +48,16 @@ class Played:
 
     Attributes:
         game, seed: how it is made, and what it began with.
-        actions: what was played.
+        actions: what was played, by both players.
         seen: digests of what was shown at first and after each action.
+        other: what the other player was shown and has answered, in turns, where that is the model.
     """
 
     game: str
     seed: int
     actions: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
+    other: tuple[Message, ...] = ()
 
 
 class GameEnvironment:
@@ -70,17 +74,30 @@ class GameEnvironment:
         raise RecipeError("environment.game: a trajectory cannot begin within a game; allowed: rollout 'turns'")
 
     async def step(self, state: Played, turn: Node, said: str, context: GradingContext) -> Observation[Played]:
-        pool = self.pools[state.game]
         if not state.seen:
-            begun = await pool.run({"seed": state.seed, "actions": [], "seen": []})
+            begun = await self.pools[state.game].run({"seed": state.seed, "actions": [], "seen": []})
             state = replace(state, seen=(digest(begun["text"]),))
-        action = said.encode("utf-8", "replace").decode()
-        job = {"seed": state.seed, "actions": [*state.actions, action], "seen": list(state.seen)}
-        moved = await pool.run(job)
+        moved = await self.moved(state, said)
         if "refused" in moved:
             told = ({"role": "user", "content": f"error: {moved['refused']}"},)
             return Observation(state, told, reward=self.settings.failed_reward, calls=1, failed=1)
+        state, reward = self.after(state, said, moved), moved["reward"]
+        while moved["player"] and not moved["end"]:
+            asked = (*state.other, {"role": "user", "content": moved["text"]})
+            key = ("game/opponent", turn.address, len(state.actions))
+            [drawn] = await context.ask(context.render(asked), 1, self.settings.opponent, key=key)
+            said = context.decode(drawn.tokens)
+            moved = await self.moved(state, said)
+            state = replace(state, other=(*asked, {"role": "assistant", "content": said}))
+            state, reward = self.after(state, said, moved), reward + moved["reward"]
         text, end = moved["text"], moved["end"]
-        after = replace(state, actions=(*state.actions, action), seen=(*state.seen, digest(text)))
         messages = () if end else ({"role": "user", "content": text},)
-        return Observation(after, messages, reward=moved["reward"], end=end, key=digest(text), calls=1)
+        return Observation(state, messages, reward=reward, end=end, key=digest(text), calls=1)
+
+    async def moved(self, state: Played, said: str) -> dict[str, Any]:
+        actions = [*state.actions, said.encode("utf-8", "replace").decode()]
+        return await self.pools[state.game].run({"seed": state.seed, "actions": actions, "seen": list(state.seen)})
+
+    def after(self, state: Played, said: str, moved: Mapping[str, Any]) -> Played:
+        action = said.encode("utf-8", "replace").decode()
+        return replace(state, actions=(*state.actions, action), seen=(*state.seen, digest(moved["text"])))

@@ -9,17 +9,14 @@ import importlib.util
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from lyceum.core.component import CommandLine, words_of
-from lyceum.core.settings import EnvironmentSettings
-from lyceum.core.types import Environment, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.environment._notation import AnswerSoFar
-from lyceum.environment.tools import Tool, ToolsEnvironment, cut, validators
+from lyceum.environment.tools import CalledTools, Tool, cut, validators
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
@@ -31,7 +28,7 @@ _ENDS_WITH_ITS_PARENT = (
 )
 
 
-class McpServer(EnvironmentSettings):
+class McpServer(CalledTools):
     """Answers the policy's calls of the tools of an MCP server; a turn without a call ends the trajectory.
 
     The chat template tells of the tools what the server lists when the run begins, and calls are written and answered
@@ -49,18 +46,8 @@ class McpServer(EnvironmentSettings):
     """Address of a server that talks streamable HTTP, in the place of a command."""
     only: tuple[str, ...] = ()
     """Names of the tools that the policy may call; empty: all that the server lists."""
-    step_timeout_seconds: float | None = Field(default=None, gt=0)
-    """Time limit of the answer to a turn, in seconds; null, since each call has its own and may wait for others."""
-    timeout_seconds: float = Field(default=30.0, gt=0)
-    """Time limit per call, in seconds."""
     processes: int = Field(default=1, ge=1, le=64)
     """Connections, each with a server of its own where that is a command."""
-    max_calls: int = Field(default=16, ge=1, le=1000)
-    """Maximum calls of one turn that are answered."""
-    max_characters: int = Field(default=4000, ge=1)
-    """Maximum characters of a result; a longer one is cut, and says so."""
-    failed_reward: float = 0.0
-    """Reward of each call that gets an error, read by the reward ``environment``."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> McpServer:
@@ -70,26 +57,11 @@ class McpServer(EnvironmentSettings):
         return self
 
     @property
-    def notation(self) -> None:
-        return None
-
-    @property
-    def counted(self) -> tuple[str, ...]:
-        return tuple(f"{what}/{name}" for what in ("calls", "failed_calls") for name in self.loaded())
-
-    @property
-    def tools(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(tool.schema for tool in self.loaded().values())
+    def names(self) -> Collection[str]:
+        return self.loaded()
 
     def code(self) -> tuple[str, ...]:
         return (self.command,) if isinstance(self.command, str) and self.command else tuple(self.command)
-
-    def check_tasks(self, source: TaskSource) -> None:
-        super().check_tasks(source)
-        self.loaded()
-
-    def build(self) -> Environment[AnswerSoFar]:
-        return ToolsEnvironment(self, self.loaded())
 
     def loaded(self) -> dict[str, Tool]:
         """The server's tools.

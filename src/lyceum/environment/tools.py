@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -37,7 +38,46 @@ ADVICE = (
 _CALL_LIMITS = DocumentLimits(characters=100_000, depth=20, values=10_000, digits=18)
 
 
-class Tools(EnvironmentSettings):
+class CalledTools(EnvironmentSettings):
+    """Settings of the kinds that answer calls of tools."""
+
+    step_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Time limit of the answer to a turn, in seconds; null, since each call has its own and may wait for a process."""
+    timeout_seconds: float = Field(default=30.0, gt=0)
+    """Time limit per call, in seconds."""
+    max_calls: int = Field(default=16, ge=1, le=1000)
+    """Maximum calls of one turn that are answered."""
+    max_characters: int = Field(default=4000, ge=1)
+    """Maximum characters of a result; a longer one is cut, and says so."""
+    failed_reward: float = 0.0
+    """Reward of each call that gets an error, read by the reward ``environment``."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """What the policy calls each tool."""
+
+    @abstractmethod
+    def loaded(self) -> Mapping[str, Tool]:
+        """The tools by the names that the policy calls them. Raises RecipeError where there are none."""
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        return tuple(f"{what}/{name}" for what in ("calls", "failed_calls") for name in self.names)
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(tool.schema for tool in self.loaded().values())
+
+    def check_tasks(self, source: TaskSource) -> None:
+        super().check_tasks(source)
+        self.loaded()
+
+    def build(self) -> Environment[AnswerSoFar]:
+        return ToolsEnvironment(self, self.loaded())
+
+
+class Tools(CalledTools):
     """Answers the policy's calls of Python functions; a turn without a call ends the trajectory.
 
     The chat template tells the policy of each function what its signature and docstring (Google's style) say, as with
@@ -55,19 +95,9 @@ class Tools(EnvironmentSettings):
     notation: Notation | None = None
     """How calls stand within the policy's text instead, for models that know no tool calls: what is written there is
     the one argument, a text, of the one function. Prompts then tell nothing of it."""
-    step_timeout_seconds: float | None = Field(default=None, gt=0)
-    """Time limit of the answer to a turn, in seconds; null, since each call has its own and may wait for a process."""
-    timeout_seconds: float = Field(default=30.0, gt=0)
-    """Time limit per call, in seconds."""
     processes: int = Field(default=1, ge=0, le=64)
     """Processes for each function that is not async. 1 keeps its state in one place; 0 calls it in the run's own
     process, without a time limit, as functions are that were passed in from Python."""
-    max_calls: int = Field(default=16, ge=1, le=1000)
-    """Maximum calls of one turn that are answered."""
-    max_characters: int = Field(default=4000, ge=1)
-    """Maximum characters of a result; a longer one is cut, and says so."""
-    failed_reward: float = 0.0
-    """Reward of each call that gets an error, read by the reward ``environment``."""
 
     @field_validator("functions", mode="before")
     @classmethod
@@ -90,26 +120,18 @@ class Tools(EnvironmentSettings):
         return [name_of(spec) for spec in self.functions]
 
     @property
-    def counted(self) -> tuple[str, ...]:
-        return tuple(f"{what}/{name}" for what in ("calls", "failed_calls") for name in self.names)
-
-    @property
     def stops(self) -> tuple[str, ...]:
         return () if self.notation is None else (self.notation.end,)
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(tool.schema for tool in self.loaded().values()) if self.notation is None else ()
+        return super().tools if self.notation is None else ()
 
     def code(self) -> tuple[str, ...]:
         return self.functions
 
-    def check_tasks(self, source: TaskSource) -> None:
-        super().check_tasks(source)
-        self.loaded()
-
     def build(self) -> Environment[AnswerSoFar]:
-        return ToolsEnvironment(self, self.loaded())
+        return ToolsEnvironment(self, self.loaded(), self.notation)
 
     def loaded(self) -> dict[str, Tool]:
         """The functions by the names that the policy calls them.
@@ -183,22 +205,9 @@ class Tool:
         return f"{wrong[0]}; allowed: {self.takes}" if wrong else None
 
 
-class AnswersCalls(Protocol):
-    """Settings of an environment that answers calls of tools."""
-
-    @property
-    def notation(self) -> Notation | None: ...
-    @property
-    def max_calls(self) -> int: ...
-    @property
-    def max_characters(self) -> int: ...
-    @property
-    def failed_reward(self) -> float: ...
-
-
 class ToolsEnvironment(WithinTurn):
-    def __init__(self, settings: AnswersCalls, tools: Mapping[str, Tool]) -> None:
-        self.settings, self.tools = settings, tools
+    def __init__(self, settings: CalledTools, tools: Mapping[str, Tool], notation: Notation | None = None) -> None:
+        self.settings, self.tools, self.notation = settings, tools, notation
 
     async def step(
         self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
@@ -209,14 +218,14 @@ class ToolsEnvironment(WithinTurn):
         counts = Counter(f"calls/{result.name}" for result in results if result.name)
         counts += Counter(f"failed_calls/{result.name}" for result in results if result.name and result.failed)
         return answered(
-            state, turn, said, results, context, notation=of.notation, failed_reward=of.failed_reward, counts=counts
+            state, turn, said, results, context, notation=self.notation, failed_reward=of.failed_reward, counts=counts
         )
 
     def calls(
         self, state: AnswerSoFar, said: str, turn: Node, context: GradingContext
     ) -> Sequence[ToolCall | CallResult]:
         """The turn's calls, or the error that one gets."""
-        notation = self.settings.notation
+        notation = self.notation
         if notation is None:
             return tool_calls(said, turn, context, limits=_CALL_LIMITS, most=self.settings.max_calls)
         [(name, tool)] = self.tools.items()

@@ -64,11 +64,11 @@ class WorkerProcess:
     that only this process holds is closed (``worker._end_with``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, python: str | None = None) -> None:
         held_there, self._held_here = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [*COMMAND, str(held_there)],
+                [*(COMMAND if python is None else [python, *COMMAND[1:]]), str(held_there)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -39,15 +39,23 @@ class WorkerPool:
         workers: int,
         timeout_seconds: float,
         memory_mb: int | None = None,
+        python: str | None = None,
+        start_seconds: float | None = None,
     ) -> None:
-        """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job."""
+        """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job.
+
+        ``python`` is another interpreter than this one, with packages of its own: the factory's module imports those
+        alone. ``start_seconds`` is how long a process may take until it is ready; None takes the usual time.
+        """
+        start_seconds = START_SECONDS if start_seconds is None else start_seconds
         start = {
             "factory": factory,
             "settings": dict(settings),
-            "path": [entry for entry in sys.path if isinstance(entry, str)],
+            "path": [entry for entry in sys.path if isinstance(entry, str)] if python is None else None,
             "memory_mb": memory_mb,
+            "seconds": start_seconds,
         }
-        self._state = _State(pack(start), timeout_seconds, [None] * workers)
+        self._state = _State(pack(start), timeout_seconds, [None] * workers, python, start_seconds)
         for number in range(workers):
             # The thread refers to the state and not to the pool, so that an unreferenced pool is ended.
             name = f"reward-worker-{number}"
@@ -117,6 +125,8 @@ class _State:
     start: bytes
     timeout_seconds: float
     processes: list[WorkerProcess | None]
+    python: str | None
+    start_seconds: float
     jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Re-entrant: the garbage collector may end the pool in any line of a thread that holds it."""
@@ -156,8 +166,8 @@ def _start(state: _State, number: int) -> WorkerProcess:
         with state.lock:
             if state.ended:
                 raise WorkerError("the pool is closed")
-            process = state.processes[number] = WorkerProcess()
-        process.exchange(state.start, START_SECONDS)
+            process = state.processes[number] = WorkerProcess(state.python)
+        process.exchange(state.start, state.start_seconds)
     except (OSError, WorkerError) as error:
         _close(state, number)
         failure = WorkerError(f"its process did not start: {error}")

@@ -43,6 +43,7 @@ from lyceum.reward.user_code import (
 )
 from lyceum.rollout._growth import affordable
 from lyceum.rollout._program import AgentProgramError, in_thread, run_program
+from lyceum.tasks.episodes import EPISODES, LIBRARIES, play, room_for
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentError, read_json
 from lyceum.utils.errors import RecipeError
@@ -73,7 +74,8 @@ class Agent(RolloutSettings):
     messages' text), ``answer``, ``columns``, ``id``, ``seed``, and each column of the task by its own name. An async
     function runs in the run's event loop and must not block; another one runs in a thread. ``program`` is started once
     per episode with ``OPENAI_BASE_URL``, ``OPENAI_API_KEY`` and ``OPENAI_MODEL`` in its environment and the task as
-    JSON on its standard input; ``{prompt}`` in it stands for the prompt's text.
+    JSON on its standard input; ``{prompt}`` in it stands for the prompt's text. With neither, the agent and the reward
+    are the tasks' own (tasks ``verifiers``, ``inspect``).
 
     What the agent returns is its result. A number, or a dict with ``reward``, is the reward; a text or a message is
     what the recipe's reward grades; after None that is the model's last reply. A program prints its text, or a JSON
@@ -112,10 +114,9 @@ class Agent(RolloutSettings):
         return registered_agent(given) if callable(given) else given
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Agent:
-        if (self.function is None) == (not self.program):
-            got = "neither" if self.function is None else "both"
-            raise ValueError(f"function, program: got {got}; allowed: one, such as function=FILE.py:NAME")
+    def _not_both(self) -> Agent:
+        if self.function is not None and self.program:
+            raise ValueError("function, program: got both; allowed: one, such as function=FILE.py:NAME")
         return self
 
     @property
@@ -149,6 +150,11 @@ class Agent(RolloutSettings):
     def check_tasks(self, source: TaskSource) -> None:
         super().check_tasks(source)
         if self.function is None:
+            if not self.program and EPISODES not in source[0].columns:
+                raise RecipeError(
+                    "rollout.function, rollout.program: got neither; allowed: one, such as function=FILE.py:NAME, or "
+                    f"tasks that have an agent of their own (those of {' and '.join(LIBRARIES)})"
+                )
             return
         found = self._loaded(self.function)
         check_parameters(found, {**keywords(source[0]), **dict.fromkeys(ACCESS)}, key=KEY)
@@ -177,7 +183,8 @@ class Agent(RolloutSettings):
         sampling = affordable(self.sampling, start, samples, context)
 
         async def one(number: int) -> EpisodeEnd:
-            async with turnstile:
+            own = found is None and not self.program
+            async with turnstile, room_for(context.task) if own else nullcontext():
                 return await self.episode(found, context, number, sampling)
 
         ended = await gather(one(number) for number in range(first, first + samples))
@@ -203,8 +210,7 @@ class Agent(RolloutSettings):
         try:
             async with context.served(number, sampling, limits) as served:
                 with ending_its_call():
-                    asked = self._program(context, served) if found is None else _call(found, context, served, number)
-                    result = await asked
+                    result = await self._result(found, context, served, number)
         except Exception as error:
             if served is None:
                 raise
@@ -232,6 +238,15 @@ class Agent(RolloutSettings):
             )
         details = error.details if isinstance(error, AgentProgramError) else user_traceback(error)
         return Grade.ungraded(f"agent: {describe(error)}", details)
+
+    async def _result(self, found: UserFunction | None, context: Context, served: Served, number: int) -> Any:
+        if found is not None:
+            return await _call(found, context, served, number)
+        if self.program:
+            return await self._program(context, served)
+        most = self.sampling.max_completion_tokens
+        given = {"base_url": await served.address(), "key": served.key}
+        return await play(context.task, **given, max_requests=self.max_requests, max_tokens=most)
 
     async def _program(self, context: Context, served: Served) -> Any:
         given, address = keywords(context.task), await served.address()
@@ -356,6 +371,9 @@ def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
         result = dump()
     if isinstance(result, Mapping) and "reward" not in result and "content" in result:
         result = text_of(result["content"] or "")
+    if isinstance(result, Grade):  # of the tasks' own library
+        ended.leaf.grade = result
+        return ended
     if result is None:
         return ended
     if isinstance(result, str):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import Size
+from lyceum.core.settings import Composition, Size
 from lyceum.core.tree import Node
-from lyceum.core.types import Context, Environment
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
 from lyceum.utils.aio import gather
@@ -60,11 +59,16 @@ class BranchingTurns(Turns):
     def size(self) -> Size:
         return Size("samples", self.samples)
 
-    async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
+    def check(self, stage: Composition) -> list[str]:
+        kind = self.environment.kind
+        told = f"environment: got {kind!r}, which is not repeatable, and turns branch here; allowed: rollout 'turns'"
+        return super().check(stage) + ([] if self.environment.repeatable else [told])
+
+    async def talked(self, talk: Conversation, samples: int) -> list[Node]:
         """Notes on the tree how many trajectories are whole, at how many answers one might have branched, how many did,
         at how many the entropy made the difference, and how many the penalty held back."""
-        samples = n or self.samples
-        talk = Conversation(self, environment, context, start, samples)
+        context = talk.context
+        [(talk.begin, _)] = await talk.begins(1)
         finished: list[Node] = []
         whole = min(samples, self.whole or 1)
         if self.whole is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
@@ -27,11 +28,13 @@ from lyceum.core.types import (
     Origin,
     Rollout,
     Sampling,
+    World,
 )
 from lyceum.core.user_files import describe
 from lyceum.reward.pool import WorkerError
 from lyceum.reward.user_code import ending_its_call
 from lyceum.rollout._growth import affordable, at_most, end_before
+from lyceum.rollout._worlds import Worlds, is_world
 from lyceum.rollout.flat import Flat
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError, RunError
@@ -92,11 +95,17 @@ class Turns(RolloutSettings):
         return Turns(**{name: getattr(self, name) for name in Turns.model_fields if name != "kind"})
 
     def build(self) -> Rollout:
-        return partial(self.roll, require_built(self.environment, self.environment.build(), Environment))
+        built: Any = self.environment.build()
+        return partial(self.roll, require_built(self.environment, built, World if is_world(built) else Environment))
 
-    async def roll(self, environment: Environment[Any], context: Context, start: Node, n: int | None) -> list[Node]:
-        samples = n or self.samples
-        talk = Conversation(self, environment, context, start, samples)
+    async def roll(
+        self, environment: Environment[Any] | World[Any], context: Context, start: Node, n: int | None
+    ) -> list[Node]:
+        async with talking(self, environment, context, start, n or self.samples) as talk:
+            return await self.talked(talk, n or self.samples)
+
+    async def talked(self, talk: Conversation, samples: int) -> list[Node]:
+        """The trajectories of a conversation."""
 
         async def to_end(place: TurnStart, turn: Node) -> Node:
             while (after := await talk.after(place, turn)) is not None:
@@ -104,7 +113,10 @@ class Turns(RolloutSettings):
                 (turn,) = await talk.extend(place, 1)
             return turn
 
-        return await gather(to_end(talk.begin, turn) for turn in await talk.extend(talk.begin, samples))
+        begins = await talk.begins(samples)
+        drawn = await gather(talk.extend(place, number) for place, number in begins)
+        places = [place for place, number in begins for _ in range(number)]
+        return await gather(map(to_end, places, [turn for turns in drawn for turn in turns]))
 
     def metrics(self, trees: Sequence[Tree]) -> dict[str, float]:
         """Turns per trajectory, calls and failed calls of the step, trajectories cut at the maximum, turns that the
@@ -142,6 +154,7 @@ class TurnStart:
         said: the assistant's text since the environment's last answer that stands above the node.
         sampling: of the turn, within what is left of the trajectory's tokens.
         left: the leaves that the trajectory left, where its history was rewritten.
+        failure: why it is not graded, where the environment failed to begin or to replay; it is asked nothing then.
     """
 
     node: Node
@@ -150,14 +163,29 @@ class TurnStart:
     said: str
     sampling: Sampling
     left: tuple[Node, ...] = ()
+    failure: Grade | None = None
+
+
+@asynccontextmanager
+async def talking(
+    settings: Turns, environment: Environment[Any] | World[Any], context: Context, start: Node, samples: int
+) -> AsyncIterator[Conversation]:
+    """A conversation, after which no world is left."""
+    if not is_world(environment):
+        yield Conversation(settings, cast("Environment[Any]", environment), context, start, samples)
+        return
+    worlds = Worlds(environment, repeatable=settings.environment.repeatable)
+    try:
+        yield Conversation(settings, worlds, context, start, samples)
+    finally:
+        await worlds.close()
 
 
 class Conversation:
     """A task's trajectories through one start, turn by turn.
 
     Attributes:
-        begin: where each of them begins.
-        begin_failure: why none is graded, where the environment failed to begin or to replay; it is asked nothing then.
+        begin: where they begin, before :meth:`begins`.
     """
 
     def __init__(
@@ -165,19 +193,38 @@ class Conversation:
     ) -> None:
         self.settings, self.environment, self.context = settings, environment, context
         stand, said = exchanges(start)
-        state, self.begin_failure = None, None
+        state, failed = None, None
         try:
             with ending_its_call():
                 state = environment.replay(context.task, stand) if stand else environment.reset(context.task)
         except Exception as error:
-            self.begin_failure = failure(settings.environment, error)
-        if self.begin_failure is None and start.key is None and isinstance(environment, NamesStates):
+            failed = failure(settings.environment, error)
+        if failed is None and start.key is None and isinstance(environment, NamesStates):
             start.key = environment.key_of(state)
         sampling = affordable(settings.sampling, start, samples, context)
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
         self.most = start.policy_tokens + sampling.max_completion_tokens
-        self.begin = TurnStart(start, state, len(stand) + 1, said, sampling)
+        self.begin = TurnStart(start, state, len(stand) + 1, said, sampling, failure=failed)
+
+    async def begins(self, samples: int) -> list[tuple[TurnStart, int]]:
+        """Where trajectories begin, and how many at each place: all at one, or each with a world of its own."""
+        if not isinstance(self.environment, Worlds) or self.begin.turn > 1 or self.begin.said:
+            return [(self.begin, samples)]
+        places = await gather(self._begun(self.environment) for _ in range(samples))
+        return [(place, 1) for place in places]
+
+    async def _begun(self, worlds: Worlds[Any]) -> TurnStart:
+        life = await self._outcome(lambda: worlds.begin(self.context.task))
+        if isinstance(life, Grade):
+            return replace(self.begin, failure=life)
+        if not life.began:
+            return replace(self.begin, state=life)
+        tokens = self.context.render([*self.context.task.messages, *life.began])
+        node = self.context.tree.add_prompt(tokens, self.context.decode(tokens))
+        left = self.context.tokens_left(node)
+        full = None if left else Grade.ungraded(f"{named(self.settings.environment)}: it begins with more than fits")
+        return replace(self.begin, node=node, state=life, sampling=at_most(self.begin.sampling, left), failure=full)
 
     async def extend(self, place: TurnStart, n: int, *, entropy: bool = False) -> list[Node]:
         return await self.context.extend(place.node, n, place.sampling, keep=True, entropy=entropy)
@@ -186,10 +233,11 @@ class Conversation:
         """Where the policy goes on after a turn, once the environment has answered; None where the trajectory ends."""
         turn.stats[TURN] = place.turn
         turn.others = list(place.left)
-        if self.begin_failure is not None:
-            turn.grade, turn.stats[RAISED] = self.begin_failure, 1
+        if place.failure is not None:
+            turn.grade, turn.stats[RAISED] = place.failure, 1
             return None
         if turn.finish != "stop":
+            await self._end(place.state)
             return None
         observed = await self.observed(place, turn)
         if observed is None:
@@ -200,11 +248,13 @@ class Conversation:
         if observed.end:
             return None
         left = self.most - sampled_tokens(turn)
-        full = place.turn >= self.settings.environment.max_turns or left < 1
+        most = self.settings.environment.turns_at(self.context.progress)
+        full = place.turn >= most or left < 1
         answer = None if full else answered(turn, observed, self.context, self.settings.history)
         if answer is None:
             turn.finish = "length"
             turn.stats[CUT] = 1
+            await self._end(observed.state)
             return None
         leaves = place.left if turn in answer.path() else (*place.left, turn)
         turn.others = []
@@ -218,17 +268,10 @@ class Conversation:
             RunError: it returned something else.
         """
         settings = self.settings.environment
-        limit = asyncio.timeout(settings.step_timeout_seconds)
-        try:
-            async with limit:
-                with ending_its_call():
-                    step = self.environment.step(place.state, turn, place.said + turn.text, self.context)
-                    observed: Any = await (self.context.outside(step) if self.settings.waits else step)
-        except Exception as error:
-            turn.grade = failure(settings, error)
-            if limit.expired():
-                late = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)"
-                turn.grade = Grade.ungraded(f"{named(settings)}: {late}")
+        said = place.said + turn.text
+        observed = await self._outcome(lambda: self.environment.step(place.state, turn, said, self.context))
+        if isinstance(observed, Grade):
+            turn.grade = observed
             return None
         if not isinstance(observed, Observation):
             raise RunError(
@@ -236,6 +279,26 @@ class Conversation:
                 "lyceum.core.types.Observation(state, ...)"
             )
         return observed
+
+    async def _outcome(self, asked: Callable[[], Awaitable[Any]]) -> Any:
+        """What the environment answers, or an ungraded grade that says why there is nothing."""
+        settings = self.settings.environment
+        limit = asyncio.timeout(settings.step_timeout_seconds)
+        try:
+            async with limit:
+                with ending_its_call():
+                    answer = asked()
+                    return await (self.context.outside(answer) if self.settings.waits else answer)
+        except Exception as error:
+            failed = failure(settings, error)
+            if limit.expired():
+                late = f"no answer within {settings.step_timeout_seconds:g} seconds (step_timeout_seconds)"
+                return Grade.ungraded(f"{named(settings)}: {late}")
+            return failed
+
+    async def _end(self, state: Any) -> None:
+        if isinstance(self.environment, Worlds):
+            await self.environment.end(state)
 
 
 def failure(environment: EnvironmentSettings, error: Exception) -> Grade:

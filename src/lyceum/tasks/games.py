@@ -12,7 +12,7 @@ import importlib.util
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +22,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
-from lyceum.reward.base import code_allowed, each
+from lyceum.reward.base import allow_code, code_allowed, each
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.tasks._split import check_index
 from lyceum.tasks.base import Source
@@ -61,11 +61,15 @@ class LibraryGame(Protocol):
 
 @dataclass(frozen=True)
 class Move:
-    """What followed an action: the text that is shown, its reward in the game's unit, and whether the game is over."""
+    """What followed an action: the text that is shown, its reward in the game's unit, and whether the game is over.
+
+    ``player``: to whom it is shown, and whose turn it is; 0 is the policy.
+    """
 
     text: str
     reward: float
     end: bool
+    player: int = 0
 
 
 class NotAnAction(ValueError):
@@ -99,7 +103,8 @@ class GameTasks(TasksSettings):
             raise RecipeError(
                 f"tasks.kind: {self.library} is not installed; allowed: after pip install 'lyceum-rl[{self.library}]'"
             )
-        return LibraryGames(self, split, seed)
+        with allow_code():  # the user allowed the recipe's code when it was loaded
+            return LibraryGames(self, split, seed)
 
     def code(self) -> tuple[str, ...]:
         return (self.name,) if ":" in self.name else ()
@@ -145,19 +150,25 @@ class LibraryGames(Source):
         return each(grade)
 
 
+_allowed: set[str] = set()
+"""Games of this process's recipes, which may be code."""
+
+
 def pool_of(game: str) -> WorkerPool:
     """The processes that play a game, for as long as somebody holds them.
 
     Args:
         game: a task's column ``GAME``.
     Raises:
-        RecipeError: its name imports code, and code is not allowed: rows of a file may have such a column too.
+        RecipeError: it imports code that no recipe was allowed: rows of a file may have such a column too.
     """
     given = read_json(game)
     if given["kind"] not in KINDS:
         raise RecipeError(f"tasks: got games of kind {quoted(given['kind'])}; allowed: {', '.join(KINDS)}")
-    if ":" in given["made"]["name"] and not code_allowed():
-        raise RecipeError(f"tasks.name: {quoted(given['made']['name'])} is code; allowed: with trust_code=true")
+    code = [each for each in (given["made"]["name"], given["made"].get("opponent")) if ":" in (each or "")]
+    if code and not code_allowed() and game not in _allowed:
+        raise RecipeError(f"tasks: {quoted(code[0])} is code; allowed: with trust_code=true")
+    _allowed.add(game)
     return shared_pool(
         "lyceum.tasks.games:player",
         {"kind": given["kind"], "made": given["made"]},
@@ -231,7 +242,7 @@ def played(make: Callable[[], LibraryGame]) -> Callable[[dict[str, Any]], dict[s
         except NotAnAction as error:
             played, result = actions, {"refused": cut(str(error))}
         else:
-            played, result = [*actions, last], {"text": cut(move.text), "reward": move.reward, "end": move.end}
+            played, result = [*actions, last], {**asdict(move), "text": cut(move.text)}
         if result.get("end"):
             opened.game.close()
             return result

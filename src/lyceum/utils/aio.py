@@ -4,6 +4,7 @@ is idle."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import selectors
 import time
 from collections.abc import Coroutine
@@ -63,6 +64,11 @@ async def idle() -> None:
     """
     loop = asyncio.get_running_loop()
     await (loop.idle() if isinstance(loop, IdleLoop) else asyncio.sleep(0))
+
+
+async def awaited(value: Any) -> Any:
+    """What a function returned that may be async, or not."""
+    return await value if inspect.isawaitable(value) else value
 
 
 async def gather(coroutines: Any) -> list[Any]:
