@@ -147,15 +147,16 @@ def main() -> None:
             "rooms", ["rooms", *columns], [[k, *(f"{v[c]:.3f}" for c in columns)] for k, v in result["levels"].items()]
         )
         write(result, args.out)
-    if {"base", "arms"} & {*args.parts}:
-        base = args.model or trained_base(quick=args.quick)
-        summary = base / "summary.json"
-        if summary.is_file():
-            measured = json.loads(summary.read_text())
-            result["base"] = {key: measured["after"][key] for key in ("overall", "by_level", "greedy", "tasks")}
-            result["base"] |= {key: measured[key] for key in ("steps", "tokens_trained", "seed")}
-            say(f"base: {measured['after']['overall']}")
-            write(result, args.out)
+    if not {"base", "arms"} & {*args.parts}:
+        return
+    base = args.model or trained_base(quick=args.quick)
+    summary = base / "summary.json"
+    if summary.is_file():
+        measured = json.loads(summary.read_text())
+        result["base"] = {key: measured["after"][key] for key in ("overall", "by_level", "greedy", "tasks")}
+        result["base"] |= {key: measured[key] for key in ("steps", "tokens_trained", "seed")}
+        say(f"base: {measured['after']['overall']}")
+        write(result, args.out)
     if "arms" in args.parts:
         given = suite(base / "model", args.methods, args.rates, args.seeds, 2_000 if args.quick else args.tokens)
         if args.quick:

@@ -236,7 +236,7 @@ class Visitor:
         while place.stage != "fetched" and len(exchanges) < turns:
             commands = legal(house, place)
             first = next((command for command in commands if command.startswith("go ")), None)
-            command = first if first and self.rng.random() < wander else self.sensible(place, commands)
+            command = first if first and self.rng.random() < wander else self.sensible(place, list(commands))
             place = commands[command]
             self.visited.add(place.room)
             ended = place.stage == "fetched" or len(exchanges) == turns - 1
