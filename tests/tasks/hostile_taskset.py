@@ -28,6 +28,7 @@ class HostileTaskset(vf.Taskset[Hostile, vf.TasksetConfig]):
 class AsksTwice(vf.Harness[vf.HarnessConfig]):
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
 
     async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data, tool_interception_url=None):
         messages = [{"role": "user", "content": data.prompt}]
