@@ -60,8 +60,8 @@ HEAP_PIECE = 32 * MIB
 M_MMAP_THRESHOLD on 64-bit machines, mallopt(3)); smaller pieces it keeps for the next step."""
 HEAP_WASTE, HEAP_WASTE_OF_ADAPTERS = 1.2, 1.5
 """What it then holds, relative to what was used at once: pieces of one step do not fill the gaps that another left.
-Each product with an adapter leaves gaps for its weight's output, the adapter's and the scaled one, which later layers
-fill with pieces of other sizes. Measured on two steps of the models of ``benchmarks/sizes.py``."""
+Measured on two steps of the models of ``benchmarks/sizes.py``; that of adapters, which is larger for reasons that were
+not found, is fitted to its two runs with adapters."""
 
 PACKED_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Model types whose weights it does so for."""
