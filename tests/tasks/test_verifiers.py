@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from agent_fixtures import leaves_of, model_folder, trained_trees, trees_of
+from agent_fixtures import SAMPLING, leaves_of, model_folder, trained_trees, trees_of
 
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.agent import Agent
@@ -56,7 +56,7 @@ def test_a_reward_that_raises_hangs_or_dies_is_named_and_the_run_goes_on():
     tasks = {source[i].messages[0]["content"]: source[i] for i in range(len(source))}
 
     def played(prompt, **limits):
-        agent = Agent(**{"samples": 2, "sampling": {"max_completion_tokens": 40}, **limits})
+        agent = Agent(**{"samples": 2, "sampling": SAMPLING, **limits})
         return leaves_of(trees_of(rollout=agent, tasks=[tasks[prompt]], grader=source.grader())[1])
 
     for prompt, said in {"raise": "KeyError", "die": "died with status 3", "hang": "no result within 20 s"}.items():
