@@ -182,7 +182,8 @@ def policy_with(template: str, *, width: int = 32, layers: int = 2, context: int
     model, _ = build_scratch(
         width=width, layers=layers, heads=4, feed_forward=2 * width, context=context, spread=spread, tokenizer=tokenizer
     )
-    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+    for config in (model.config, model.generation_config):
+        setattr(config, "eos_token_id", tokenizer.eos_token_id)  # noqa: B010
     return Policy(model, tokenizer)
 
 

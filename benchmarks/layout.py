@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from common import (
     alternate,
@@ -225,7 +225,7 @@ def in_blocks(shape: Shape) -> dict[str, Any]:
     sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12, "num_key_value_heads": 2}
     torch.manual_seed(0)
     limits = {"num_hidden_layers": 1, "vocab_size": 512, "max_position_embeddings": 16384}
-    policy = Policy(LlamaForCausalLM(LlamaConfig(**sizes, **limits)), character_tokenizer(context=16384))
+    policy = Policy(LlamaForCausalLM(LlamaConfig(**cast(Any, sizes | limits))), character_tokenizer(context=16384))
     forest = build(shape, 1, 512)
     credited = Credited(torch.ones(forest.rows().index.shape) * forest.trainable(forest.rows()))
     found: dict[str, Any] = {"shape": str(shape)}
@@ -238,7 +238,7 @@ def in_blocks(shape: Shape) -> dict[str, Any]:
         before, began = resident_mib(), time.process_time()
         step()
         found[name] = {"mib": round(peak_mib() - before, 1), "cpu_seconds": round(time.process_time() - began, 2)}
-        gradients.append(torch.cat([p.grad.flatten() for p in policy.module.parameters()]))
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.module.parameters() if p.grad is not None]))
         say(f"{shape}, {name}: {found[name]}")
     tree_attention.MASK_ELEMENTS = usual
     blocks, whole = gradients

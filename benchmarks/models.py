@@ -534,6 +534,7 @@ def main() -> None:
     result: dict[str, Any] = {"models": {}}
     if options.out and options.out.is_file():
         result = json.loads(options.out.read_text())
+    wanted: dict[str, tuple[Callable[..., dict[str, Any]], *tuple[str, ...]]]
     if options.runs:
         kinds = options.only or RUNS[:1] if options.quick else options.only or RUNS
         wanted = {f"{kind} {name}": (ran, kind, name) for name in RECIPES for kind in kinds}

@@ -49,7 +49,7 @@ def worker(arm: str, steps: int, output: str) -> None:
         if (left := progress.seconds_left) is not None:
             told_at.append((done, round(time.monotonic() - began, 3), round(left, 3)))
 
-    Progress.step = watched
+    setattr(Progress, "step", watched)  # noqa: B010
     recipe, *keys = arm.split()
     keys = [f"steps={steps}", "evaluate.n=100", *keys]
     lyceum.train(recipe, keys, output=output, name="run", progress="silent")
