@@ -17,10 +17,12 @@ CREDITS = sorted(kinds("credit"))
 WITH_KL = [kind for kind in CREDITS if "kl_in_reward" in kinds("credit")[kind].model_fields]
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 """Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
+OF_OUTCOMES = [kind for kind in CREDITS if kind != "turn-advantage"]
+"""Those that read more than what was said of each turn, of which these forests have nothing."""
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 
 
-@pytest.mark.parametrize("kind", CREDITS)
+@pytest.mark.parametrize("kind", OF_OUTCOMES)
 def test_the_curriculums_weight_multiplies_finished_advantages_once(kind, forest_of):
     # Weights before a whitening or a division by std would cancel; weights in two places would give 9.
     groups = [(0.0, 1), (1.0, 2)], [(0.0, 3), (0.0, 1), (2.0, 2)]

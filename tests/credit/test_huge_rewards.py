@@ -11,7 +11,7 @@ from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.utils.numbers import LARGEST_REWARD
 
-CREDITS = sorted(kinds("credit"))
+CREDITS = sorted(kind for kind in kinds("credit") if kind != "turn-advantage")  # it reads no outcomes
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 ODD = st.sampled_from([0.0, 1.0, -0.5, 1e-320, -1e-45, 1e9, -1e12, LARGEST_REWARD, -LARGEST_REWARD])

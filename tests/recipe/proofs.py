@@ -169,6 +169,7 @@ LINES: dict[str, Proof] = {
         ["reward/part/task", "reward/part/format", LEARNS],
         {"reward=[task]": "grades", "reward.0.weight=0.1": "grades"},
         SEES,
+        given={"reward/part/task": "right actions, as the tasks' own verifier finds them, before they are weighted"},
         beside=A_START,
     ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),

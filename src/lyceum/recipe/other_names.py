@@ -93,6 +93,7 @@ def known_elsewhere(
     *,
     whole: bool = True,
     below: str = "",
+    of: str = "",
     lacking: Callable[[str], str] | None = None,
     here: Callable[[str], str] | None = None,
 ) -> str | None:
@@ -102,6 +103,7 @@ def known_elsewhere(
         key: as typed; ``-`` may stand for ``_``.
         whole: False also takes the last names of a dotted key, as ``optim.lr``.
         below: the first name of a key of ours; only keys that begin with it are meant.
+        of: the whole key, of which ``key`` is the end: no other name of itself.
         lacking, here: as :meth:`OtherName.said` has them.
     """
     wanted = key.lstrip("-").replace("-", "_")
@@ -110,6 +112,7 @@ def known_elsewhere(
         for name in other_names()
         if (wanted in name.names or (not whole and any(each.endswith(f".{wanted}") for each in name.names)))
         and (not below or name.ours.partition(".")[0] == below)
+        and (not of or name.ours != of)
     ]
     return "; ".join({name.ours: name.said(lacking, here) for name in reversed(names)}.values()) or None
 

@@ -6,6 +6,7 @@ stage may be named alone (``steps=50``, ``objective.clip_high=0.3``), and then g
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import re
@@ -523,12 +524,13 @@ def _with_other_names(raw: Mapping[str, Any], line: str) -> str:
     if not unknown:
         return line
     names = re.sub(r"^stages\.\d+\.", "", key).split(".")
-    lacking = partial(_lacking, raw)
+    lacking, whole = partial(_lacking, raw), ".".join(names)
+    ends_in = partial(known_elsewhere, names[-1], whole=False, of=whole, lacking=lacking)
     told = (
-        known_elsewhere(".".join(names))
+        known_elsewhere(whole)
         or known_elsewhere("_".join(names[-2:]), lacking=lacking)
-        or known_elsewhere(names[-1], whole=False, below=names[0], lacking=lacking)
-        or (known_elsewhere(names[-1], whole=False, lacking=lacking) if instead.startswith(";") else None)
+        or ends_in(below=names[0])
+        or (ends_in() if instead.startswith(";") else None)
     )
     told = told or (_of_other_kinds(names) if instead.startswith(";") else None)
     return line if told is None else f"{key}{unknown} ({told})"
@@ -550,6 +552,10 @@ def _of_other_kinds(names: Sequence[str]) -> str | None:
     return f"a key of {' and '.join(f'{slot}={kind}' for kind in having[:MOST_KINDS])}{more}"
 
 
+CLOSE = 0.85
+"""Of two names, from which one is the other misspelt (``step``, ``steps``), though other stages have it, too."""
+
+
 def _unknown(raw: Mapping[str, Any], key: str) -> str:
     """A line about a key that neither the recipe nor one of its stages has."""
     first = key.partition(".")[0]
@@ -562,7 +568,7 @@ def _unknown(raw: Mapping[str, Any], key: str) -> str:
         told = f"a key of a stage, and this recipe has none: extends: RECIPE, or stages: [{{{first}: ...}}]"
     told = told or _deeper(first, [kinds("stages")[USUAL_STAGE](), Recipe()])
     told = told or known_elsewhere(key, whole=False, lacking=lacking)
-    if told is None and having:
+    if told is None and having and not difflib.get_close_matches(first, known, n=1, cutoff=CLOSE):
         own = ", ".join(dict.fromkeys(str(stage.get("kind", USUAL_STAGE)) for stage in stages))
         told = f"a key of the stages {', '.join(having)}, and this recipe's are {own}"
     if told is None and (meant := misspelt(key, known)) is not None:
