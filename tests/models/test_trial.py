@@ -132,8 +132,8 @@ def test_a_model_that_adds_up_its_layers_in_float32_runs_in_bfloat16():
     hidden = model.backbone(torch.arange(3, 9)[None]).last_hidden_state
     assert hidden.dtype == torch.float32  # before an output layer in bfloat16
     policy = policy_of(model, character_tokenizer(context=256), logits_alone(model))
-    assert policy.by_rows is not None
-    assert policy.by_rows.caches
+    assert policy.by_rows is None
+    assert policy.states is not None
 
 
 def test_an_inexact_cache_is_not_used(monkeypatch):

@@ -17,6 +17,8 @@ from lyceum.learner._forward import row_outputs
 from lyceum.models.picture_trial import model_inputs
 from lyceum.models.policy import Policy
 from lyceum.papers.papo.objective_papo import LOGPROB, Mask, MaskedPolicy, PerceptionAware, masked_pixels
+from lyceum.tasks.chain import Chain
+from lyceum.tasks.pictures import Pictures
 from lyceum.utils.errors import RecipeError
 
 
@@ -102,3 +104,9 @@ def test_an_entropy_without_a_gradient_is_refused():
 def test_a_model_of_text_is_refused():
     with pytest.raises(RecipeError, match="the model takes no pictures; allowed: one that does"):
         MaskedPolicy(Mask(), old=True).view(SimpleNamespace(sight=None))
+
+
+def test_tasks_without_pictures_are_refused():
+    PerceptionAware().check_tasks(Pictures().build("train", 0))
+    with pytest.raises(RecipeError, match="shows no picture; allowed: tasks with pictures, such as kind 'pictures'"):
+        PerceptionAware().check_tasks(Chain().build("train", 0))

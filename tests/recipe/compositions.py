@@ -129,8 +129,12 @@ MOST_REFUSED = 0.15
 ROLES = ("critique", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
-GAMES = "self-play"
-"""A guide for tasks of its own."""
+APART = ("self-play", "target-size", "turn-advantage", "papo")
+"""What needs tasks of its own, pictures or a critic of turns."""
+
+OBJECTIVES = [
+    kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires and kind not in APART
+]
 
 
 def prepare(folder: Path) -> Path:
@@ -150,7 +154,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
     model = str(folder / "model")
 
     def drawn(slot: str, among: list[str] | None = None) -> dict[str, Any]:
-        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-") and kind != GAMES])
+        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-") and kind not in APART])
         earlier = {"path": str(folder / "earlier"), "low": 0, "high": 1} if kind == "middling" else {}
         return {"kind": kind, **earlier, **SMALL.get(slot, {}).get(kind, {})}
 
@@ -168,9 +172,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         "curriculum": drawn("curriculum"),
         "guidance": [drawn("guidance") for _ in range(rng.choice((0, 0, 1, 1, 2)))],
         "credit": drawn("credit"),
-        "objective": drawn(
-            "objective", [kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires]
-        ),
+        "objective": drawn("objective", OBJECTIVES),
         "learner": {
             "kind": "local",
             "lr": 1e-3,

@@ -667,12 +667,15 @@ class LocalLearner:
         return state
 
     def state_dict(self) -> dict[str, Any]:
+        models = self.models()
         return {
-            **self.models(),
+            "parameters": models["parameters"],
             "optimizer": self.optimizer.state_dict(),
             "updates": self.updates,
             "bad_steps": self.bad_steps,
             "skipped_steps": self.skipped_steps,
+            "reference": models["reference"],
+            "average": models["average"],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
-from lyceum.core.pictures import id_and_place, is_picture, picture_token
-from lyceum.core.types import Batch, FrozenName, Metrics, Objective, ViewedReduction
+from lyceum.core.pictures import id_and_place, is_picture, picture_parts, picture_token
+from lyceum.core.types import Batch, FrozenName, Metrics, Objective, TaskSource, ViewedReduction
 from lyceum.models.policy import Policy
 from lyceum.models.see import Pixels
 from lyceum.objective.base import measured, policy_objective
@@ -60,6 +60,14 @@ class PerceptionAware(PPOClip):
                 "allowed: 0, or through_masked=true"
             )
         return self
+
+    def check_tasks(self, source: TaskSource) -> None:
+        super().check_tasks(source)
+        if not any(picture_parts(source[0].messages)):
+            raise RecipeError(
+                f"objective.kind: got 'papo', but task {source[0].id!r} shows no picture; allowed: tasks with "
+                "pictures, such as kind 'pictures'"
+            )
 
     def build(self) -> Objective:
         masked = MaskedPolicy(self.mask, old=not self.through_masked)
