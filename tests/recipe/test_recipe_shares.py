@@ -18,6 +18,7 @@ KL = "The KL is a leash and not a signal, as in the paper"
 OVERLONG = "The overlong penalty is a bound and not a signal, as in"
 INTENDED = {
     "adaptive-dapo": {"code": OVERLONG},
+    "archer": {"task": "Q towards the reward plus 0.95 times the target copy's value of the next state"},
     "carl": {"rubric": "one main term, how far a solution gets"},
     "cory": {"outcome": KL},
     "cos-m-o-s": {"curiosity": "whether the text is a chain (one that is none earns half)"},
