@@ -410,9 +410,10 @@ def test_a_program_is_ended_with_its_children(tmp_path):
 
 
 def test_settings_that_cannot_work_are_refused():
-    for settings in ({}, {"function": "a.py:b", "program": ["c"]}):
-        with pytest.raises(ValueError, match=r"allowed: one, such as function=FILE\.py:NAME"):
-            Agent(**settings)
+    with pytest.raises(ValueError, match=r"got both; allowed: one, such as function=FILE\.py:NAME"):
+        Agent(function="a.py:b", program=["c"])
+    with pytest.raises(RecipeError, match=r"got neither; allowed: one, such as function=FILE\.py:NAME, or tasks"):
+        Agent().check_tasks(TASKS)
     with pytest.raises(ValueError, match="No closing quotation"):
         Agent(program="python 'a.py")
 
