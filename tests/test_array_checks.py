@@ -30,6 +30,6 @@ def test_arrays_of_another_kind_of_number_are_refused():
 
 def test_fields_of_dataclasses_are_checked_too():
     query = torch.zeros(2, 3, dtype=torch.long)
-    _Chains(query, torch.zeros(2, 5, dtype=torch.long), query, square=False)
+    _Chains(query, torch.zeros(2, 5, dtype=torch.long), query, [0, 0], [5, 5])
     with pytest.raises(BeartypeCallHintParamViolation, match="parameter query_position="):
-        _Chains(query, torch.zeros(2, 5, dtype=torch.long), query[:, 1:], square=False)
+        _Chains(query, torch.zeros(2, 5, dtype=torch.long), query[:, 1:], [0, 0], [5, 5])
