@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from leaves import Source, grades, task
-from test_code import sandboxed
+from sandboxes import sandboxed
 
 from lyceum.papers.acecode import tasks_sums as sums
 from lyceum.papers.acecode.reward_code_efficiency import CodeEfficiency

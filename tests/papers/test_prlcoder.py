@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from leaves import Source, grades, task
-from test_code import sandboxed
+from sandboxes import sandboxed
 
 from lyceum.papers.prlcoder.reward_code_lines import CodeLines, replaced, spans_of
 from lyceum.utils.errors import RecipeError

@@ -21,3 +21,6 @@ each_sandbox = pytest.mark.parametrize(
 
 NONE_WORKS = all(fault_of(backend) is not None for backend in CONFINING)
 """Whether ``auto`` finds none on this machine."""
+
+sandboxed = pytest.mark.skipif(NONE_WORKS, reason="no sandbox works on this machine")
+"""A test under the sandbox that ``auto`` finds."""
