@@ -428,6 +428,8 @@ def runtime_of(policy: Any, engine: Any) -> Any:
 
 def episodes(policy: Any, engine: Any, rollout: Any, tasks: int) -> tuple[list[Any], float]:
     """Trees, and the seconds that they would have taken alone on the machine: of the processor and of waiting."""
+    import openai.resources.chat  # noqa: F401  # where an agent's thread imports it first, nothing seems to happen
+
     from lyceum.core.types import Task
     from lyceum.reward.base import allow_code
     from lyceum.utils.aio import IdleLoop
