@@ -428,11 +428,10 @@ def runtime_of(policy: Any, engine: Any) -> Any:
 
 def episodes(policy: Any, engine: Any, rollout: Any, tasks: int) -> tuple[list[Any], float]:
     """Trees, and the seconds that they would have taken alone on the machine: of the processor and of waiting."""
-    import openai.resources.chat  # noqa: F401  # where an agent's thread imports it first, nothing seems to happen
-
     from lyceum.core.types import Task
+    from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.reward.base import allow_code
-    from lyceum.utils.aio import IdleLoop
+    from lyceum.utils.aio import IdleLoop, run_async
 
     class ProcessorLoop(IdleLoop):
         """Time passes as the processor computes; where all wait, it jumps to the first who goes on."""
@@ -456,6 +455,9 @@ def episodes(policy: Any, engine: Any, rollout: Any, tasks: int) -> tuple[list[A
     given = [Task(f"t{i}", ({"role": "user", "content": text},)) for i, text in enumerate(asked)]
     with allow_code():
         built = rollout.build()
+        # What the first request imports, in a thread, would look like waiting.
+        first = agent_rollout(resends(1, 1, ""), 1, 1).build()
+    run_async(runtime_of(policy, EmbeddedEngine(policy)).run(given[:1], first, key=0))
     with asyncio.Runner(loop_factory=ProcessorLoop) as runner:
         loop = runner.get_loop()
         began = loop.time()
