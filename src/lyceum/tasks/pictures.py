@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,6 +23,7 @@ from lyceum.tasks._split import check_index, draw, levels_within
 from lyceum.tasks.base import GeneratedSource
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum"]
+AnyAsk = TypeVar("AnyAsk", bound=str)
 Shown = Literal["own", "blank", "swapped"]
 Caption = Literal["none", "beside", "instead"]
 Shape = tuple[str, str, tuple[int, ...]]
@@ -91,8 +92,7 @@ class Pictures(TasksSettings):
     @field_validator("asks")
     @classmethod
     def _asks_are_different(cls, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-        if not asks or len(set(asks)) < len(asks):
-            raise ValueError(f"got {list(asks)}; allowed: different ones of {', '.join(ASKS)}, at least one")
+        check_asks(asks, ASKS)
         return asks
 
     def build(self, split: Split, seed: int) -> PicturesSource:
@@ -105,8 +105,7 @@ class PicturesSource(GeneratedSource[Pictures]):
     def __getitem__(self, index: int) -> Task:
         check_index("pictures", index, len(self))
         settings = self.settings
-        turn, place = divmod(index, len(settings.asks))
-        ask, level = settings.asks[place], settings.levels[turn % len(settings.levels)]
+        ask, level = in_turn(settings.asks, settings.levels, index)
         id = f"pictures/{self.split}/{self.seed}/{ask}/{level}/{index}"
         task = self._drawn(id, ask, level)
         shapes = task.columns["shapes"]
@@ -124,10 +123,7 @@ class PicturesSource(GeneratedSource[Pictures]):
         return replace(task, id=id, messages=({"role": "user", "content": content},), columns=kept)
 
     def _drawn(self, id: str, ask: Ask, level: int) -> Task:
-        def problem(task: Task) -> str:
-            return f"{task.columns['short']} {task.columns['shapes']}"
-
-        return draw(id, self.split, lambda rng: _task(rng, ask, level), problem=problem)
+        return draw(id, self.split, lambda rng: _task(rng, ask, level), problem=seen_and_asked)
 
     def grader(self) -> Grader:
         return grade_leaves
@@ -150,6 +146,23 @@ def _task(rng: random.Random, ask: Ask, level: int) -> Task | None:
         "sentence": f"{scene.sentence} Write # and then the answer alone.",
     }
     return Task("", (), scene.answer, columns, provenance="pictures")
+
+
+def check_asks(asks: Sequence[str], allowed: Iterable[str]) -> None:
+    """Raise ValueError unless what is asked is different things, at least one."""
+    if not asks or len(set(asks)) < len(asks):
+        raise ValueError(f"got {list(asks)}; allowed: different ones of {', '.join(allowed)}, at least one")
+
+
+def in_turn(asks: Sequence[AnyAsk], levels: Sequence[int], index: int) -> tuple[AnyAsk, int]:
+    """What a task asks and its level: all asks of a level, then those of the next."""
+    turn, place = divmod(index, len(asks))
+    return asks[place], levels[turn % len(levels)]
+
+
+def seen_and_asked(task: Task) -> str:
+    """What tells a drawn task from others, whatever its wording and scale."""
+    return f"{task.columns['short']} {task.columns['shapes']}"
 
 
 def drawn(shapes: Sequence[Shape], scale: int = 1) -> Any:

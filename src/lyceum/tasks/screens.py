@@ -21,7 +21,7 @@ from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.models.see import data_uri
 from lyceum.tasks._split import check_index, draw, levels_within
 from lyceum.tasks.base import GeneratedSource
-from lyceum.tasks.pictures import COLOURS, SIDE, Shape, drawn
+from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
 
 ScreenAsk = Literal["find", "click", "type", "scroll"]
 Box = tuple[float, float, float, float]
@@ -77,8 +77,7 @@ class Screens(TasksSettings):
     @field_validator("asks")
     @classmethod
     def _asks_are_different(cls, asks: tuple[ScreenAsk, ...]) -> tuple[ScreenAsk, ...]:
-        if not asks or len(set(asks)) < len(asks):
-            raise ValueError(f"got {list(asks)}; allowed: different ones of {', '.join(ASKS)}, at least one")
+        check_asks(asks, ASKS)
         return asks
 
     def build(self, split: Split, seed: int) -> ScreensSource:
@@ -91,14 +90,9 @@ class ScreensSource(GeneratedSource[Screens]):
     def __getitem__(self, index: int) -> Task:
         check_index("screens", index, len(self))
         settings = self.settings
-        turn, place = divmod(index, len(settings.asks))
-        ask, level = settings.asks[place], settings.levels[turn % len(settings.levels)]
+        ask, level = in_turn(settings.asks, settings.levels, index)
         id = f"screens/{self.split}/{self.seed}/{ask}/{level}/{index}"
-
-        def problem(task: Task) -> str:
-            return f"{task.columns['short']} {task.columns['shapes']}"
-
-        task = draw(id, self.split, lambda rng: _task(rng, ask, level), problem=problem)
+        task = draw(id, self.split, lambda rng: _task(rng, ask, level), problem=seen_and_asked)
         picture = {"type": "image", "image": data_uri(drawn(task.columns["shapes"], settings.scale))}
         question = {"type": "text", "text": task.columns[settings.questions]}
         kept = {name: value for name, value in task.columns.items() if name not in ("shapes", "short", "sentence")}
