@@ -71,7 +71,7 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 $(AGENTS)/.installed: pyproject.toml constraints.txt constraints-agents.txt
 	$(PYTHON) -m venv $(AGENTS)
 	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-agents.txt \
-		-e '.[test,textarena,mcp,inspect]' smolagents langgraph langchain-openai openai-agents 'pydantic-ai-slim[openai]'
+		-e '.[test,textarena,mcp,inspect,ray]' smolagents langgraph langchain-openai openai-agents 'pydantic-ai-slim[openai]'
 	@touch $@
 
 # An interpreter for the processes that play its environments: lyceum itself is not installed there.
@@ -84,7 +84,7 @@ test-engines: $(VLLM)/.installed $(AGENTS)/.installed $(VERIFIERS)/.installed $(
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm_server.py
 	$(AGENTS)/bin/python -m pytest -m 'engines or not engines' tests/rollout/test_agent_frameworks.py \
-		tests/tasks/test_games.py tests/tasks/test_inspect.py tests/environment/test_mcp.py
+		tests/tasks/test_games.py tests/tasks/test_inspect.py tests/environment/test_mcp.py tests/runtime/test_ray.py
 	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe tests/cli tests/reward
 
 compositions: $(VENV)/.installed-test

@@ -18,7 +18,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
-from lyceum.runtime.processes import Part, Processes
+from lyceum.runtime._worker import Part
+from lyceum.runtime.processes import Processes
 from lyceum.runtime.ready import FreeWorkers, Straggler
 from lyceum.runtime.wire import unpack
 from lyceum.training.stages._ready import NUMBER
@@ -213,7 +214,7 @@ class Sent:
         self.load, self.renewals, self.parts = 0, [], []
         self.blocked, self.lived = 1.0, 4.0
 
-    def renew(self, content):
+    def renew(self, content, files):
         self.renewals.append(unpack(content).said)
 
     def ask(self, wave, content, heard):

@@ -452,6 +452,13 @@ class RuntimeSettings(Component, slot="runtime"):
         """The same for a stage whose trees do not grow while it learns."""
         return self
 
+    def reach(self, threads: int) -> None:
+        """Raise RecipeError where the machines that it needs cannot be reached, or are too few.
+
+        Args:
+            threads: of the run.
+        """
+
     @abstractmethod
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> Runtime:
         """For one stage of a run.

@@ -12,20 +12,15 @@ import copy
 import logging
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -37,26 +32,14 @@ from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
 from lyceum.reward.base import named_code
 from lyceum.reward.function_registry import is_passed_in, shown
 from lyceum.run.codec import decode, encode
-from lyceum.runtime.wire import Message, pack, receive
-from lyceum.utils import errors
+from lyceum.runtime._worker import Heard, Machines, Part, ThisMachine, Worker
+from lyceum.runtime.wire import Message, pack
 from lyceum.utils import progress as display
-from lyceum.utils.child_processes import wait_or_kill
-from lyceum.utils.errors import RunError, how_it_ended
+from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import torch
-from lyceum.utils.numbers import to_json
 from lyceum.utils.threads import usable_cores
 
 log = logging.getLogger(__name__)
-
-ENTRY = "lyceum.training.worker"
-"""Module whose ``main`` is the worker; a name, since nothing here may import what is above."""
-STARTS = 3
-"""Maximum times in a row that a worker may end without having finished a wave."""
-LOADING = 600.0
-"""Seconds that a worker may take to load the model, at the least."""
-GRACE = 5.0
-"""Seconds for a worker to end by itself."""
-
 
 OF_ORDER = ("staleness", "order", "under_way", "at_once", "ratio")
 """Settings that say how far workers may be ahead."""
@@ -120,30 +103,34 @@ class Processes(RuntimeSettings):
         return self.model_copy(update={name: own[name].default for name in OF_ORDER})
 
     def check(self, stage: Composition) -> list[str]:
-        lines: list[str] = []
-        cores = usable_cores()
-        if self.workers > cores:
-            lines.append(f"runtime.workers: got {self.workers} on {cores} cores; allowed: 1 to {cores}")
+        lines = self.check_machines()
         named = [*named_code(stage.reward), *named_code(stage.rollout), *named_code(stage.guidance)]
         lines += [
-            f"runtime.kind: got 'processes' with {shown(spec)!r}, a function that was passed in, which other processes "
-            "do not have; allowed: one in a file (FILE.py:NAME), or runtime.kind in-process"
+            f"runtime.kind: got {self.kind!r} with {shown(spec)!r}, a function that was passed in, which other "
+            "processes do not have; allowed: one in a file (FILE.py:NAME), or runtime.kind in-process"
             for spec in named
             if is_passed_in(spec)
         ]
         if stage.engine is not None and "one-model" in stage.engine.offers:
             lines.append(
-                f"engine.kind: got {stage.engine.kind!r} with runtime.kind 'processes', one in each; allowed: "
+                f"engine.kind: got {stage.engine.kind!r} with runtime.kind {self.kind!r}, one in each; allowed: "
                 "embedded, or runtime.kind in-process"
             )
         if stage.learner is not None and "processes" in stage.learner.offers:
             lines.append(
-                f"learner.kind: got {stage.learner.kind!r} with runtime.kind 'processes'; allowed: local, or "
+                f"learner.kind: got {stage.learner.kind!r} with runtime.kind {self.kind!r}; allowed: local, or "
                 "runtime.kind in-process"
             )
         of = stage.runtime
         ahead = of._check_ahead(stage) if isinstance(of, Processes) and of.staleness else []
         return lines + (of._check_order(stage) if isinstance(of, Processes) else []) + ahead
+
+    def check_machines(self) -> list[str]:
+        """Why there cannot be so many workers here."""
+        cores = usable_cores()
+        if self.workers > cores:
+            return [f"runtime.workers: got {self.workers} on {cores} cores; allowed: 1 to {cores}"]
+        return []
 
     def _check_order(self, stage: Composition) -> list[str]:
         lines: list[str] = []
@@ -184,16 +171,21 @@ class Processes(RuntimeSettings):
             lines.append(f"{got} with replay {stage.replay.kind!r}; allowed: 0, or no replay")
         return lines
 
+    def machines(self, folder: Path, threads: int) -> Machines:
+        """Where workers run.
+
+        Args:
+            folder: of snapshots.
+            threads: of a worker.
+        """
+        return ThisMachine()
+
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> RunsAhead:
         if not self.as_finished:
             return Workers(self, here, start())
         from lyceum.runtime.ready import FreeWorkers  # here: it is made of this file's workers
 
         return FreeWorkers(self, here, start())
-
-
-Heard = Callable[[Mapping[str, int] | None], None]
-"""Called with what a worker has sampled and graded since it last said so, and with None as a tree is finished."""
 
 
 class Workers:
@@ -206,6 +198,7 @@ class Workers:
 
     def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any]) -> None:
         self.settings, self.here = settings, here
+        self.machines: Machines = ThisMachine()
         self.folder: Path | None = None
         """Of the snapshots, once something is published: a stage that is built may never run."""
         self.snapshot: Mapping[str, Path] = {}
@@ -246,14 +239,19 @@ class Workers:
         at = shared if shared.is_dir() and os.access(shared, os.W_OK) else None
         folder = Path(tempfile.mkdtemp(prefix=f"lyceum-snapshots-{os.getpid()}-", dir=at))
         told = {**self.told, "snapshots": str(folder)}
-        self.workers = [Worker(number, told, self.settings.patience) for number in range(self.settings.workers)]
+        self.machines = self.settings.machines(folder, told["threads"])
+        self.workers = [
+            Worker(number, told, self.settings.patience, self.machines) for number in range(self.settings.workers)
+        ]
         return folder
 
     def _forget(self) -> None:
         """Take away snapshots that no wave needs."""
         needed = {file for snapshot in (self.snapshot, *self.reading.values()) for file in snapshot.values()}
-        for file in self.published - needed:
+        gone = self.published - needed
+        for file in gone:
             file.unlink()
+        self.machines.forget(map(str, gone))
         self.published &= needed
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
@@ -277,7 +275,7 @@ class Workers:
         for worker, tickets in zip(self.workers, shares, strict=True):
             more = {"weights": self.files, "state": state}
             content = packed(number, replace(wave, tickets=tickets), more)
-            parts.append(worker.ask(number, content, heard) if tickets else None)
+            parts.append(worker.ask(number, content, heard, [*self.files.values()]) if tickets else None)
         return _Joined(self, wave, number, state, parts).grown
 
     def joined(self, wave: Wave, number: int, state: Mapping[str, Any], parts: Sequence[Part | None]) -> Grown:
@@ -351,15 +349,6 @@ class _Joined:
             self.grown.set_exception(error)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A worker's part of a wave."""
-
-    trees: list[Tree]
-    computed: int
-    state: dict[str, Any]
-
-
 def packed(number: int, wave: Wave, more: Mapping[str, Any]) -> bytes:
     """A wave as a message to a worker, which :func:`unpacked` reads."""
     from lyceum.run.trees import dump_task  # here: imports pyarrow
@@ -398,173 +387,6 @@ def of_ticket(tree: Tree, ticket: Ticket) -> Tree:
     if dump_task(tree.task) == dump_task(ticket.task):
         tree.task = ticket.task
     return tree
-
-
-@dataclass
-class _Asked:
-    content: bytes
-    heard: Heard
-    part: Future[Part] = field(default_factory=Future)
-
-
-class Worker:
-    """One process, started again where it is lost; its waves are asked again, in order."""
-
-    def __init__(self, number: int, start: Mapping[str, Any], patience: float) -> None:
-        self.name, self.patience = f"worker {number}", patience
-        self._start = pack(start)
-        self._asked: dict[int, _Asked] = {}
-        self._lock = threading.RLock()
-        self._ended = False
-        self._starts = 0
-        self._heard = time.monotonic()
-        self._renewal: bytes | None = None
-        self.blocked = self.lived = 0.0
-        """Seconds in which it had nothing to compute, and all, where it says so."""
-        self._begin()
-        threading.Thread(target=self._watch, name=f"lyceum-{self.name}-watch", daemon=True).start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def _begin(self) -> None:
-        self._starts += 1
-        ours, theirs = socket.socketpair()
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
-        path = to_json([entry for entry in sys.path if isinstance(entry, str)])
-        # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program, str(theirs.fileno()), path],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        theirs.close()
-        self._socket, self._ready = ours, False
-        self._connection = Connection(os.dup(ours.fileno()))
-        self._heard = time.monotonic()
-        threading.Thread(
-            target=self._listen, args=(self._connection, self._process), name=f"lyceum-{self.name}", daemon=True
-        ).start()
-        self._send(self._start)
-        if self._renewal is not None:
-            self._send(self._renewal)
-        for asked in self._asked.values():
-            self._send(asked.content)
-
-    def _send(self, content: bytes) -> None:
-        with suppress(OSError):  # it has ended, which the listening thread sees
-            self._connection.send_bytes(content)
-
-    @property
-    def load(self) -> int:
-        """Waves that it has and has not finished."""
-        return len(self._asked)
-
-    def renew(self, content: bytes) -> None:
-        """Tell it of a new snapshot. One that is started again is told of the newest before its waves."""
-        with self._lock:
-            self._renewal = content
-            self._send(content)
-
-    def ask(self, wave: int, content: bytes, heard: Heard) -> Future[Part]:
-        with self._lock:
-            if not self._asked:
-                self._heard = time.monotonic()
-            self._asked[wave] = asked = _Asked(content, heard)
-            self._send(content)
-        return asked.part
-
-    def _listen(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        while True:
-            try:
-                said, trees = receive(connection)
-            except (EOFError, OSError, ValueError):
-                break
-            self._heard = time.monotonic()
-            match said["what"]:
-                case "ready":
-                    self._ready = True
-                case "counts":
-                    self._tell(said["counts"])
-                case "done":
-                    self._tell(None)
-                case "grown":
-                    self._starts = 0
-                    self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]
-                    with self._lock:
-                        asked = self._asked.pop(said["wave"], None)
-                    if asked is not None:
-                        asked.part.set_result(Part(trees, said["computed"], said["state"]))
-                case _:
-                    self._fail(_error(said["error"], said["lines"]))
-        if not self._ended:
-            process.kill()
-            self._lost(process.wait())
-
-    def _tell(self, counts: Mapping[str, int] | None) -> None:
-        with self._lock:
-            current = next(iter(self._asked.values()), None)  # waves are grown in the order in which they were asked
-        if current is not None:
-            current.heard(counts)
-
-    def _lost(self, code: int) -> None:
-        with self._lock:
-            if self._ended:
-                return
-            how = how_it_ended(code)
-            if self._starts < STARTS:
-                log.warning("%s %s: it is started again, and what it had not finished is done again", self.name, how)
-                self._begin()
-                return
-        self._fail(RunError([f"runtime: {self.name} {how} {STARTS} times in a row", *self._last_words()]))
-
-    def _last_words(self) -> list[str]:
-        self._said.seek(0)
-        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-5:]
-
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self._ended = True
-            asked, self._asked = list(self._asked.values()), {}
-        for each in asked:
-            each.part.set_exception(error)
-
-    def _watch(self) -> None:
-        """End a process that says nothing while it has work."""
-        while not self._ended:
-            time.sleep(min(1.0, self.patience / 4))
-            with self._lock:
-                limit = self.patience if self._ready else max(self.patience, LOADING)
-                silent = bool(self._asked) and time.monotonic() - self._heard > limit
-                if silent:
-                    self._heard = time.monotonic()
-                    self._process.kill()
-
-    def close(self) -> None:
-        with self._lock:
-            self._ended = True
-            asked, self._asked = list(self._asked.values()), {}
-        for each in asked:
-            each.part.cancel()
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # both sides read an end
-        self._socket.close()
-        wait_or_kill(self._process, GRACE)
-        self._said.close()
-
-
-def _error(name: str, lines: Sequence[str]) -> Exception:
-    """An error of a worker as one of this process."""
-    kind: Any = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, RunError | errors.RecipeError):
-        return kind(lines)
-    return RunError([f"a worker failed: {name}", *lines])
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.core.waves import Grown, Grows, Wave
-from lyceum.runtime.processes import Part, Processes, Worker, Workers, of_ticket, packed, same
+from lyceum.runtime._worker import Part, Worker
+from lyceum.runtime.processes import Processes, Workers, of_ticket, packed, same
 from lyceum.runtime.wire import pack
 from lyceum.utils.errors import RunError
 
@@ -84,7 +85,7 @@ class FreeWorkers(Workers):
         said = {"what": "snapshot", "version": self.version, "weights": self.files, "state": self.state}
         content = pack(said)
         for worker in self.workers:
-            worker.renew(content)
+            worker.renew(content, [*self.files.values()])
 
     def start(self, wave: Wave, heard: object = None) -> Future[Grown]:
         """The tree of a wave of one ticket, by the worker that has the fewest; ``heard`` is not called."""

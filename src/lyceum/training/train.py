@@ -209,6 +209,9 @@ def _ready(
     check_run_folder(recipe, own=given is not None or own)
     require_login(recipe.track)
     source, held_out, tokenizer = _checked(recipe if given is None else given.recipe)
+    for runtime in dict.fromkeys(stage.composition().runtime for stage in recipe.stages):
+        if runtime is not None:
+            runtime.reach(chosen(recipe.threads))
     if recipe.evaluate.n and not evaluates(recipe, source):
         log.warning(
             "evaluate.n: nothing is evaluated, since the tasks have no answers to compare with; for an evaluation: "

@@ -1,0 +1,319 @@
+"""A worker as the run sees it: a process here or elsewhere, started again where it is lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import IO, Any, Protocol
+
+from lyceum.core.tree import Tree
+from lyceum.runtime.wire import Message, pack, receive
+from lyceum.utils import errors
+from lyceum.utils.child_processes import wait_or_kill
+from lyceum.utils.errors import RunError, how_it_ended
+from lyceum.utils.numbers import to_json
+
+log = logging.getLogger(__name__)
+
+ENTRY = "lyceum.training.worker"
+"""Module whose ``main`` is the worker; a name, since nothing here may import what is above."""
+STARTS = 3
+"""Maximum times in a row that a worker may end without having finished a wave."""
+LOADING = 600.0
+"""Seconds that a worker may take to load the model, at the least."""
+GRACE = 5.0
+"""Seconds for a worker to end by itself."""
+
+
+Heard = Callable[[Mapping[str, int] | None], None]
+"""Called with what a worker has sampled and graded since it last said so, and with None as a tree is finished."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A worker's part of a wave."""
+
+    trees: list[Tree]
+    computed: int
+    state: dict[str, Any]
+
+
+@dataclass
+class _Asked:
+    content: bytes
+    heard: Heard
+    files: Sequence[str] = ()
+    part: Future[Part] = field(default_factory=Future)
+
+
+class Process(Protocol):
+    """A worker's process, wherever it is."""
+
+    def send(self, content: bytes, files: Sequence[str] = ()) -> None:
+        """Say something that names these files of snapshots. Never waits, and raises nothing where it has ended."""
+        ...
+
+    def receive(self) -> Message:
+        """
+        Raises:
+            EOFError, OSError, ValueError: it has ended, or says what is no message.
+        """
+        ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> str:
+        """How it ended, in words."""
+        ...
+
+    def last_words(self) -> list[str]:
+        """The last lines that it printed."""
+        ...
+
+    def close(self) -> None:
+        """Let it end by itself, and kill it if it has not after :data:`GRACE` seconds."""
+        ...
+
+
+class Started:
+    """A process of this machine that serves a run, which is at the other end of a socket.
+
+    Args:
+        served: the socket's end that becomes the process's own; closed here.
+        path: where it imports from.
+        folder: that it works in; by default this process's.
+    """
+
+    def __init__(self, served: socket.socket, path: Sequence[str], folder: str | None = None) -> None:
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
+        # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, str(served.fileno()), to_json(list(path))],
+            pass_fds=[served.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
+        )
+        served.close()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def wait(self) -> str:
+        return how_it_ended(self.process.wait())
+
+    def last_words(self) -> list[str]:
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-5:]
+
+    def end(self) -> None:
+        """Wait until it has ended, its socket being closed, or kill it."""
+        wait_or_kill(self.process, GRACE)
+        self._said.close()
+
+
+class Local(Started):
+    """A process of the run's own machine: implements :class:`Process`."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(theirs, import_path())
+        self._socket, self._connection = ours, Connection(os.dup(ours.fileno()))
+
+    def send(self, content: bytes, files: Sequence[str] = ()) -> None:
+        with suppress(OSError):  # it has ended, which who receives sees
+            self._connection.send_bytes(content)
+
+    def receive(self) -> Message:
+        return receive(self._connection)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # both sides read an end
+        self._socket.close()
+        self.end()
+
+
+class ThisMachine:
+    """Where workers run, and snapshots are read where they were written. Implements :class:`Machines`."""
+
+    def start(self) -> Process:
+        return Local()
+
+    def forget(self, files: Iterable[str]) -> None:
+        pass
+
+
+class Machines(Protocol):
+    """Where workers run."""
+
+    def start(self) -> Process:
+        """Begin a process. Never waits."""
+        ...
+
+    def forget(self, files: Iterable[str]) -> None:
+        """Take away files of snapshots that nobody needs, where they were brought."""
+        ...
+
+
+def import_path() -> list[str]:
+    """Where this process imports from."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
+
+class Worker:
+    """One process, started again where it is lost; its waves are asked again, in order.
+
+    Args:
+        start: what it is told first.
+        patience: seconds without a word from it while it has work, after which it is ended and started again.
+        machines: where it runs; by default this one.
+    """
+
+    def __init__(
+        self, number: int, start: Mapping[str, Any], patience: float, machines: Machines | None = None
+    ) -> None:
+        self.name, self.patience = f"worker {number}", patience
+        self._start, self._machines = pack(start), machines or ThisMachine()
+        self._asked: dict[int, _Asked] = {}
+        self._lock = threading.RLock()
+        self._ended = False
+        self._starts = 0
+        self._heard = time.monotonic()
+        self._renewal: tuple[bytes, Sequence[str]] | None = None
+        self.blocked = self.lived = 0.0
+        """Seconds in which it had nothing to compute, and all, where it says so."""
+        self._begin()
+        threading.Thread(target=self._watch, name=f"lyceum-{self.name}-watch", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of a process of this machine."""
+        return self._process.process.pid  # pyright: ignore
+
+    def _begin(self) -> None:
+        self._starts += 1
+        self._process, self._ready = self._machines.start(), False
+        self._heard = time.monotonic()
+        threading.Thread(target=self._listen, args=(self._process,), name=f"lyceum-{self.name}", daemon=True).start()
+        self._process.send(self._start)
+        if self._renewal is not None:
+            self._process.send(*self._renewal)
+        for asked in self._asked.values():
+            self._process.send(asked.content, asked.files)
+
+    @property
+    def load(self) -> int:
+        """Waves that it has and has not finished."""
+        return len(self._asked)
+
+    def renew(self, content: bytes, files: Sequence[str]) -> None:
+        """Tell it of a new snapshot. One that is started again is told of the newest before its waves."""
+        with self._lock:
+            self._renewal = content, files
+            self._process.send(content, files)
+
+    def ask(self, wave: int, content: bytes, heard: Heard, files: Sequence[str] = ()) -> Future[Part]:
+        """
+        Args:
+            files: of the snapshot that the wave names.
+        """
+        with self._lock:
+            if not self._asked:
+                self._heard = time.monotonic()
+            self._asked[wave] = asked = _Asked(content, heard, files)
+            self._process.send(content, files)
+        return asked.part
+
+    def _listen(self, process: Process) -> None:
+        while True:
+            try:
+                said, trees = process.receive()
+            except (EOFError, OSError, ValueError):
+                break
+            self._heard = time.monotonic()
+            match said["what"]:
+                case "ready":
+                    self._ready = True
+                case "counts":
+                    self._tell(said["counts"])
+                case "done":
+                    self._tell(None)
+                case "grown":
+                    self._starts = 0
+                    self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]
+                    with self._lock:
+                        asked = self._asked.pop(said["wave"], None)
+                    if asked is not None:
+                        asked.part.set_result(Part(trees, said["computed"], said["state"]))
+                case _:
+                    self._fail(_error(said["error"], said["lines"]))
+        if not self._ended:
+            process.kill()
+            self._lost(process.wait())
+
+    def _tell(self, counts: Mapping[str, int] | None) -> None:
+        with self._lock:
+            current = next(iter(self._asked.values()), None)  # waves are grown in the order in which they were asked
+        if current is not None:
+            current.heard(counts)
+
+    def _lost(self, how: str) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            if self._starts < STARTS:
+                log.warning("%s %s: it is started again, and what it had not finished is done again", self.name, how)
+                self._process.close()
+                self._begin()
+                return
+        self._fail(RunError([f"runtime: {self.name} {how} {STARTS} times in a row", *self._process.last_words()]))
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._ended = True
+            asked, self._asked = list(self._asked.values()), {}
+        for each in asked:
+            each.part.set_exception(error)
+
+    def _watch(self) -> None:
+        """End a process that says nothing while it has work."""
+        while not self._ended:
+            time.sleep(min(1.0, self.patience / 4))
+            with self._lock:
+                limit = self.patience if self._ready else max(self.patience, LOADING)
+                silent = bool(self._asked) and time.monotonic() - self._heard > limit
+                if silent:
+                    self._heard = time.monotonic()
+                    self._process.kill()
+
+    def close(self) -> None:
+        with self._lock:
+            self._ended = True
+            asked, self._asked = list(self._asked.values()), {}
+        for each in asked:
+            each.part.cancel()
+        self._process.close()
+
+
+def _error(name: str, lines: Sequence[str]) -> Exception:
+    """An error of a worker as one of this process."""
+    kind: Any = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, RunError | errors.RecipeError):
+        return kind(lines)
+    return RunError([f"a worker failed: {name}", *lines])
