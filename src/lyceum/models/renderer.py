@@ -63,6 +63,10 @@ class FollowUp(NamedTuple):
     prompt: RenderedPrompt
 
 
+KEPT_TEXTS, KEPT_CHARACTERS = 4096, 4000
+"""How many texts that a template has written are kept, and the length of what they were written of: 16 MB each way."""
+
+
 class Renderer:
     """The tokenizer's chat template and text functions."""
 
@@ -72,6 +76,7 @@ class Renderer:
         fast = type(tokenizer) is transformers.TokenizersBackend
         self._plain_decoding = fast and not tokenizer.clean_up_tokenization_spaces
         self._stand_ins: dict[tuple[str, ...], StandIn] = {}
+        self._written: dict[str, str] = {}
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> RenderedPrompt:
         """Chat messages up to where the model's answer begins.
@@ -227,7 +232,17 @@ class Renderer:
         return self._stand_ins[roles]
 
     def _write(self, tools: Sequence[Mapping[str, Any]], messages: Sequence[Message], answering: bool) -> str:
-        return self._template(messages, tools, answering=answering)
+        """As :meth:`_template`, kept: trajectories of a group see the same answers again and again."""
+        if self.pictures is not None:
+            return self._template(messages, tools, answering=answering)
+        key = repr((messages, tools, answering))
+        if (written := self._written.get(key)) is None:
+            written = self._template(messages, tools, answering=answering)
+            if len(key) <= KEPT_CHARACTERS:
+                self._written[key] = written
+                if len(self._written) > KEPT_TEXTS:
+                    del self._written[next(iter(self._written))]
+        return written
 
     def _closed(self, prompt: RenderedPrompt, answer: Sequence[int]) -> tuple[int, str]:
         """How many tokens of prompt and answer stay, and what the template writes after an answer that is not there."""
