@@ -89,7 +89,7 @@ def _worker(command: Sequence[str], *, pass_fds: Sequence[int], stdout: IO[bytes
 @contextmanager
 def forked_workers() -> Any:
     """Let a run's workers be forks of it."""
-    from lyceum.runtime import processes
+    from lyceum.runtime import _worker as workers
 
     class Started:
         """In the place of the module ``subprocess`` there."""
@@ -97,9 +97,9 @@ def forked_workers() -> Any:
         Popen = staticmethod(_worker)
         DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
 
-    usual = processes.subprocess
-    processes.subprocess = Started  # type: ignore[assignment]
+    usual = workers.subprocess
+    workers.subprocess = Started  # type: ignore[assignment]
     try:
         yield
     finally:
-        processes.subprocess = usual
+        workers.subprocess = usual

@@ -21,7 +21,7 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
-from lyceum.runtime import processes
+from lyceum.runtime import _worker, processes
 from lyceum.runtime.processes import Processes, Workers, read_state, write_state
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.train import train
@@ -82,6 +82,7 @@ def same(one, other):
     return first_difference(*map(read_digests, (one, other))) is None
 
 
+@pytest.mark.started
 def test_one_worker_and_this_process_train_the_same_bits(run):
     assert same(run("here", *DAPO), run("worker", *DAPO, "runtime=processes"))
     assert not [*Path("/dev/shm").glob(f"lyceum-snapshots-{os.getpid()}-*")], "snapshots go with the run"
@@ -172,8 +173,9 @@ def test_groups_that_a_stage_drew_ahead_and_does_not_train_are_told(run):
     assert read_summary(ended)["not_trained"] == 8, "two waves of four"
 
 
+@pytest.mark.started
 def test_what_a_worker_says_of_its_end_is_the_runs_error(run, monkeypatch):
-    monkeypatch.setattr(processes, "ENTRY", "lyceum.no_such_module")
+    monkeypatch.setattr(_worker, "ENTRY", "lyceum.no_such_module")
     with pytest.raises(RunError, match=r"worker 0 ended with exit code 1 3 times in a row\n(.*\n)*.*no_such_module"):
         run("none", "runtime=processes")
 

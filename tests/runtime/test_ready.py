@@ -2,14 +2,12 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import wait
 
 import pytest
 import torch
+from forked import Forked
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Task
@@ -139,16 +137,16 @@ def test_a_run_that_was_stopped_samples_nothing_again_that_was_finished(keys, fo
 
 
 def test_a_run_that_was_killed_trains_each_group_once(keys, folder):
-    own = [*keys, *DAPO, "name=lost", "checkpoint_every=1", "steps=6"]
-    command = [sys.executable, "-m", "lyceum", "train", "grpo", *own]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    recipe = load_recipe("grpo", [*keys, *DAPO, "name=lost", "checkpoint_every=1", "steps=6"])
+    with (folder / "said").open("wb") as said:
+        process = Forked(lambda: train(recipe), said)
     metrics = folder / "lost" / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
-    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    train(recipe, resume=True)
     steps, _ = each_once(folder / "lost")
     assert len(steps) == 6
 
