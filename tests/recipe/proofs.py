@@ -282,7 +282,7 @@ LINES: dict[str, Proof] = {
         ["steps=2", "tasks_per_step=2"],
     ),
     "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
-    "rooms-base": Proof(["nll"], {"tasks.wander=0": "generation"}, BRIEFER),
+    "rooms-base": Proof(["nll"], {"stages.0.tasks.wander=1": "generation"}, [*stages(1, 1, tasks=2)]),
     "rubric-anchors": Proof(
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
