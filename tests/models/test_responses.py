@@ -42,7 +42,7 @@ def spoken(model: str, text: str) -> Spoken:
     renderer = Renderer(tokenizer_like(model))
     prompt = renderer.render([USER], (TIMES,))
     said = renderer.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return renderer.spoken(prompt.tokens, said, (TIMES,))
+    return renderer.spoken(prompt.text, said, (TIMES,))
 
 
 @pytest.mark.parametrize("model", SAID)

@@ -119,7 +119,7 @@ class Renderer:
         else:
             keep, text = self._rewritten(prompt, answer, messages, said)
         kept = (*prompt.tokens, *answer)[:keep]
-        tokens = self._encode(text, after=kept, pictures=self._seen(conversation)[pictures_in(kept) :])
+        tokens = self._encode(text, after=kept, pictures=self._further(conversation, kept))
         whole = self._path_text(prompt, answer, keep) + text
         return FollowUp(keep, tokens, RenderedPrompt(conversation, prompt.tools, whole, (*kept, *tokens)))
 
@@ -128,7 +128,7 @@ class Renderer:
         its text."""
         keep, text = self._left(prompt, answer, now.text)
         kept = (*prompt.tokens, *answer)[:keep]
-        tokens = self._encode(text, after=kept, pictures=self._seen(now.messages)[pictures_in(kept) :])
+        tokens = self._encode(text, after=kept, pictures=self._further(now.messages, kept))
         return FollowUp(keep, tokens, replace(now, tokens=(*kept, *tokens)))
 
     def check_results(self, tools: Sequence[Mapping[str, Any]]) -> None:
@@ -148,16 +148,14 @@ class Renderer:
             getattr(self.tokenizer, "response_template", None),
         )
 
-    def spoken(
-        self, before: Sequence[int], said: Sequence[int], tools: Sequence[Mapping[str, Any]] = ()
-    ) -> Spoken | None:
+    def spoken(self, before: str, said: Sequence[int], tools: Sequence[Mapping[str, Any]] = ()) -> Spoken | None:
         """What a turn says, in the template's own form; None where it has none.
 
         Args:
-            before: the path above the turn, the beginning that the template writes included.
+            before: the text above the turn, from the turn before it on at least: the template has begun this one there.
             tools: as JSON schemas, by which arguments get their types.
         """
-        return None if self.form is None else self.form.read(self._text(before), self._text(said), tools)
+        return None if self.form is None else self.form.read(before, self.text(said), tools)
 
     def within(self, path: Sequence[int], text: str) -> list[int]:
         """Tokens of a text that goes on right after a path's tokens, within the same turn: it cannot end the turn."""
@@ -180,13 +178,16 @@ class Renderer:
             return cast(Any, self.tokenizer).backend_tokenizer.decode(list(tokens), skip_special_tokens=True)
         return cast(str, self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def token_text(self, token: int) -> str:
-        """The text of one token, a special one's too."""
-        return self._text([token])
+    def text(self, tokens: Sequence[int]) -> str:
+        """Text with special tokens, as a template writes it."""
+        if self.pictures is not None:
+            tokens = self.pictures.plain(tokens)
+        text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return cast(str, text)
 
     def ending(self, answer: Sequence[int]) -> str:
         """The control token that an answer ends with, as text; empty where it ends with none."""
-        return self._text(answer[-1:]) if answer and answer[-1] in self.controls.ids else ""
+        return self.text(answer[-1:]) if answer and answer[-1] in self.controls.ids else ""
 
     def _appended(self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message]) -> str:
         """What the template writes after an answer that stands."""
@@ -198,7 +199,7 @@ class Renderer:
         self, prompt: RenderedPrompt, answer: Sequence[int], messages: Sequence[Message], said: Message
     ) -> tuple[int, str]:
         """How many tokens of prompt and answer stand in the template's own history, and what comes after them."""
-        standing, path = prompt.text + self._text(answer), (*prompt.tokens, *answer)
+        standing, path = prompt.text + self.text(answer), (*prompt.tokens, *answer)
         before = self._template((*prompt.messages, said), prompt.tools, answering=False)
         now = self._template((*prompt.messages, said, *messages), prompt.tools)
         if now.startswith(standing):
@@ -210,7 +211,7 @@ class Renderer:
 
     def _left(self, prompt: RenderedPrompt, answer: Sequence[int], now: str) -> tuple[int, str]:
         """How many tokens of prompt and answer stand in a conversation's text, and what comes after them there."""
-        shared = self.controls.shared(prompt.text + self._text(answer), now)
+        shared = self.controls.shared(prompt.text + self.text(answer), now)
         keep = self._shared(prompt, answer, len(shared) - 1)
         return keep, now[shared[len(self._path_text(prompt, answer, keep))] :]
 
@@ -251,7 +252,7 @@ class Renderer:
         whole = self._template(closed, prompt.tools, answering=False)
         closing = whole.rpartition(ANSWER)[2]
         length = len(prompt.tokens) + len(answer)
-        last = self._text(answer[-1:]) if answer and answer[-1] in self.tokenizer.all_special_ids else ""
+        last = self.text(answer[-1:]) if answer and answer[-1] in self.tokenizer.all_special_ids else ""
         if last and closing.startswith(last):
             return length, closing[len(last) :]
         # Another end of sequence than the template's, which no earlier turn has: the path is left before it.
@@ -259,18 +260,18 @@ class Renderer:
 
     def _shared(self, prompt: RenderedPrompt, answer: Sequence[int], shared: int) -> int:
         """How many tokens of prompt and answer lie in the first ``shared`` characters of their text."""
-        standing = prompt.text + self._text(answer)
-        ends = text_ends(prompt.tokens, prompt.text, self._text)
+        standing = prompt.text + self.text(answer)
+        ends = text_ends(prompt.tokens, prompt.text, self.text)
         if shared >= len(prompt.text):
-            own = text_ends(answer, standing[len(prompt.text) :], self._text, prompt.tokens)
+            own = text_ends(answer, standing[len(prompt.text) :], self.text, prompt.tokens)
             ends += [len(prompt.text) + end for end in own]
         return token_span([0, *ends], 0, shared).stop
 
     def _path_text(self, prompt: RenderedPrompt, answer: Sequence[int], keep: int) -> str:
         """The text of the first tokens of prompt and answer."""
         if keep >= len(prompt.tokens):
-            return prompt.text + self._text(answer[: keep - len(prompt.tokens)])
-        return prompt.text[: [0, *text_ends(prompt.tokens, prompt.text, self._text)][keep]]
+            return prompt.text + self.text(answer[: keep - len(prompt.tokens)])
+        return prompt.text[: [0, *text_ends(prompt.tokens, prompt.text, self.text)][keep]]
 
     def _seen(self, messages: Sequence[Message]) -> list[Picture]:
         """The pictures of messages, in their order.
@@ -286,6 +287,11 @@ class Renderer:
                 "such as InternVL, Qwen-VL, SmolVLM or LLaVA, or tasks without pictures"
             )
         return []
+
+    def _further(self, messages: Sequence[Message], kept: Sequence[int]) -> list[Picture]:
+        """The pictures of a conversation that are not in its first tokens, as :meth:`_seen`."""
+        seen = self._seen(messages)
+        return seen[pictures_in(kept) :] if seen else []
 
     def _template(
         self,
@@ -327,18 +333,11 @@ class Renderer:
             assert self.pictures is not None
             return tuple(self.pictures.named(self._encode(text, self.pictures.plain(after[-1:])), pictures))
         last = list(after[-1:]) if after and after[-1] in self.tokenizer.all_special_ids else []
-        encoded = self.tokenizer(self._text(last) + text, add_special_tokens=False)["input_ids"]
+        encoded = self.tokenizer(self.text(last) + text, add_special_tokens=False)["input_ids"]
         tokens = cast(list[int], encoded)
         if tokens[: len(last)] != last:
             return tuple(cast(list[int], self.tokenizer(text, add_special_tokens=False)["input_ids"]))
         return tuple(tokens[len(last) :])
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        """Text with special tokens, as a template writes it."""
-        if self.pictures is not None:
-            tokens = self.pictures.plain(tokens)
-        text = self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return cast(str, text)
 
 
 def _name(tools: Sequence[Mapping[str, Any]]) -> str:

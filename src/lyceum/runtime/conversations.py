@@ -45,10 +45,13 @@ class Place:
     """Where a request goes on.
 
     Attributes:
+        asked, tools: its messages as they are compared, and its tools as one text.
         after: the reply that it follows, all of which stands; None: it begins anew, perhaps after some of its tokens.
         keep: how many tokens of earlier ones stand.
     """
 
+    asked: tuple[Said, ...]
+    tools: str
     prompt: RenderedPrompt
     after: Reply | None
     keep: int
@@ -70,25 +73,23 @@ class Conversations:
     def place(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Place:
         """Raises RecipeError where the chat template refuses the messages."""
         asked, listed = tuple(map(said, messages)), to_json(tools)
-        before = [
-            reply
-            for reply in self.replies
-            if reply.tools == listed and len(reply.conversation) < len(asked) and _begins(asked, reply.conversation)
-        ]
-        if before:
-            after = max(before, key=lambda reply: len(reply.conversation))
-            found = self.renderer.follow(after.prompt, after.answer, messages[len(after.conversation) :])
+        # The longest first: in a long conversation it is the last one, and the others are not compared.
+        for after in sorted(self.replies, key=lambda reply: -len(reply.conversation)):
+            length = len(after.conversation)
+            if after.tools != listed or length >= len(asked) or asked[:length] != after.conversation:
+                continue
+            found = self.renderer.follow(after.prompt, after.answer, messages[length:])
             whole = found.keep == len(after.prompt.tokens) + len(after.answer)
-            return Place(found.prompt, after if whole else None, found.keep)
+            return Place(asked, listed, found.prompt, after if whole else None, found.keep)
         prompt = self.renderer.render(messages, tools)
-        best = Place(prompt, None, 0)
+        best = Place(asked, listed, prompt, None, 0)
         before = [reply for reply in self.replies if prompt.text.startswith(reply.prompt.text)]
         longest = max((len(reply.prompt.text) for reply in before), default=0)
         for reply in (reply for reply in before if len(reply.prompt.text) == longest):
             found = self.renderer.standing(reply.prompt, reply.answer, prompt)
             if found.keep > best.keep:
                 whole = found.keep == len(reply.prompt.tokens) + len(reply.answer)
-                best = Place(found.prompt, reply if whole else None, found.keep)
+                best = Place(asked, listed, found.prompt, reply if whole else None, found.keep)
         return best
 
     def node(self, place: Place, messages: Sequence[Message]) -> Node:
@@ -106,17 +107,9 @@ class Conversations:
         child.address = counter_seed(above.address, child.address)
         return child
 
-    def add(
-        self,
-        place: Place,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        reply: Message,
-        node: Node,
-    ) -> Reply:
+    def add(self, place: Place, reply: Message, node: Node) -> Reply:
         """Note a reply, which later requests may go on after."""
-        conversation = (*map(said, messages), said(reply))
-        self.replies.append(Reply(conversation, to_json(tools), place.prompt, node))
+        self.replies.append(Reply((*place.asked, said(reply)), place.tools, place.prompt, node))
         return self.replies[-1]
 
     @property
@@ -134,10 +127,6 @@ def said(message: Message) -> Said:
     named = tuple((call["function"]["name"], _arguments(call["function"].get("arguments"))) for call in calls)
     role = message["role"]
     return role, text.strip() if role == "assistant" else text, named
-
-
-def _begins(conversation: Sequence[Said], beginning: Sequence[Said]) -> bool:
-    return tuple(conversation[: len(beginning)]) == tuple(beginning)
 
 
 def _arguments(given: Any) -> str:

@@ -266,10 +266,10 @@ class ServedEpisode:
         replies: list[Reply] = []
         for i, leaf in enumerate(drawn):
             renderer = self._endpoint.renderer
-            form, ending = renderer.spoken(place.prompt.tokens, leaf.tokens, tools), renderer.ending(leaf.tokens)
+            form, ending = renderer.spoken(place.prompt.text, leaf.tokens, tools), renderer.ending(leaf.tokens)
             said = read_reply(leaf.text, form, ending=ending, stops=stops, calls=asked.calls)
             message = message_of(said, leaf)
-            replies.append(self._conversations.add(place, messages, tools, message, leaf))
+            replies.append(self._conversations.add(place, message, leaf))
             logprobs = logprobs_of(leaf, asked.top_logprobs or 0, self._token) if asked.logprobs else None
             choices.append(choice_of(i, message, leaf, logprobs))
         made = completion_of(

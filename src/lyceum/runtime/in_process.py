@@ -423,8 +423,11 @@ class TaskContext:
     def spoken(self, turn: Node) -> Spoken | None:
         path = turn.path()
         own = [*takewhile(lambda above: above.origin in ASSISTANT, reversed(path))][::-1]
-        before, said = ([token for node in nodes for token in node.tokens] for nodes in (path[: -len(own)], own))
-        return self._runtime.policy.renderer.spoken(before, said, self._runtime.tools)
+        # What was written since the turn before: in a long conversation all of it would be decoded again at each turn.
+        above = [*takewhile(lambda node: node.origin not in ASSISTANT, reversed(path[: -len(own)]))][::-1]
+        before, said = ([token for node in nodes for token in node.tokens] for nodes in (above, own))
+        renderer = self._runtime.policy.renderer
+        return renderer.spoken(renderer.text(before), said, self._runtime.tools)
 
     async def extend(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import random
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -37,6 +38,7 @@ GAME, SEED = "game", "game_seed"
 """Columns of a task: how its game is made and played, as JSON, and the seed that it begins with."""
 KEPT = 256
 """Games that a process keeps open; others are played again from their beginning."""
+_BRACKETS = re.compile(r"\[([^\[\]\n]{1,200})\]")
 _CHARACTERS = 20_000
 """Maximum characters of what a game shows; the rest is cut."""
 
@@ -74,6 +76,12 @@ class Move:
 
 class NotAnAction(ValueError):
     """Says what is allowed."""
+
+
+def marked(said: str) -> str:
+    """What stands in the last ``[brackets]`` of a turn, or else the whole turn."""
+    found = _BRACKETS.findall(said)
+    return (found[-1] if found else said).strip()
 
 
 class GameTasks(TasksSettings):

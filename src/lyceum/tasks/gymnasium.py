@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from lyceum.tasks.games import GameTasks, Move, NotAnAction
+from lyceum.tasks.games import GameTasks, Move, NotAnAction, marked
 from lyceum.utils.numbers import plain, to_json
 from lyceum.utils.terminal import quoted
 
 _MARKED = re.compile(r"\x1b\[[\d;]+m(.*?)\x1b\[0m", re.DOTALL)
-_BRACKETS = re.compile(r"\[([^\[\]\n]{1,200})\]")
 
 
 class GymnasiumTasks(GameTasks):
@@ -60,8 +59,7 @@ class GymnasiumGame:
         self.environment.close()
 
     def _read(self, said: str) -> Any:
-        marked = _BRACKETS.findall(said)
-        given = (marked[-1] if marked else said).strip()
+        given = marked(said)
         if self.text:
             if not self.environment.action_space.contains(given):
                 raise NotAnAction(f"got {quoted(given)}; allowed: a text of {self.environment.action_space}")
