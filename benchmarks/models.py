@@ -117,7 +117,7 @@ _SAMPLING = "rollout.sampling.max_completion_tokens=16"
 RECIPES: dict[str, tuple[str, ...]] = {
     "grpo": ("rollout.samples=4", _SAMPLING),
     "arpo": (
-        "rollout.samples=4", "rollout.whole=2", "rollout.first_tokens=4", "rollout.threshold=0",
+        "rollout.samples=4", "rollout.whole=2", "rollout.first_tokens=4", "rollout.threshold=1e-9",
         # What begins a call and what ends it are likely letters, not a form that an untrained model does not know.
         "rollout.environment={kind: calculator, notation: {end: '1'}}", _SAMPLING,
     ),

@@ -82,6 +82,8 @@ def decorated(rng: Random, tree: Tree) -> Tree:
         node.stats = {"visits": 3, "q": odd} if rng.random() < 0.3 else {}
         if node.behaviour_logprob and rng.random() < 0.3:
             node.model_logprob = [-odd for _ in node.behaviour_logprob]
+        if node.tokens and rng.random() < 0.1:
+            node.experts = np.array([[rng.randrange(-1, 9), 300]] * len(node.tokens), np.int16)
         if node.grade is not None and rng.random() < 0.3:
             node.grade = Grade(node.grade.outcome, parts={"task": odd}, details="line\nline", answered=True)
     return tree
@@ -95,6 +97,8 @@ def flat(value):
         return {flat(key): flat(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return (type(value).__name__, *map(flat, value))
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tolist()) if len(value) else ()
     if isinstance(value, Task | Grade | Hint | Note):
         return {field.name: flat(getattr(value, field.name)) for field in fields(value)}
     return value
@@ -140,7 +144,7 @@ def test_what_is_read_equals_what_was_written(tmp_path_factory, seed):
 @pytest.mark.parametrize(
     ("written", "beside", "of"),
     [
-        (NODE, {"parent", "children", "top", "entropy", "others"}, Node),
+        (NODE, {"parent", "children", "top", "entropy", "others", "experts"}, Node),  # the last where there are some
         (TREE, {"roots", "chosen"}, Tree),
     ],
 )

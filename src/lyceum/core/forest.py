@@ -21,8 +21,12 @@ from numpy.typing import NDArray
 from lyceum.core._token_trie import NO_VERSION, ROOT, TokenTrie
 from lyceum.core.spans import Decode, TokenEnds, earned_at, token_span
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Constraint, Grade, JudgedStep, Origin
+from lyceum.core.types import Choices, Constraint, Grade, JudgedStep, Origin
 from lyceum.utils.lazy_imports import Tensor, torch
+
+EXPERTS = "experts"
+"""Column of a forest: (T, choices) of each token, the experts that the one before it went to as the engine drew it, one
+router's after another's; -1 where that is not known (``Node.experts``)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Forest:
             with: ``old_logprob``, ``reference_logprob``, ``teacher_logprob``, ``old_value``, ...; and ``grafted`` where
             some tokens were sampled off-prompt: True on those written under another prompt; and ``model`` where
             another model than the first wrote some: ``Node.model`` of each token; and ``age`` where some groups are
-            recorded (``core/group.py``).
+            recorded (``core/group.py``); and ``experts`` where the engine recorded some.
         temperature: sampling temperature of the rows; the learner's log-probabilities are of logits / temperature.
         constraint: what the policy's tokens were sampled under; the learner's distributions of them are over the tokens
             that it allows. None without one.
@@ -323,6 +327,7 @@ def build_forest(
     passed: list[int] = []  # the nodes of each row's path, one row after another
     passes: list[int] = []  # how many they are
     judged: list[tuple[int, int, float]] = []
+    routed: list[tuple[int, int, Choices]] = []  # of a row, from this position on
     leaf: list[int] = []
     episode: list[int] = []
     episodes = 0
@@ -349,6 +354,8 @@ def build_forest(
                     node_value.append(float("nan") if node.value is None else node.value)
                     if node.key is not None:
                         node_key[n] = node.key
+                    if len(node.experts):
+                        routed.append((len(leaf), length, node.experts))
                 if n not in end_of:
                     end_of[n] = trie.insert(t, place, length, node)
                 place, above, length = end_of[n], n, node_end[n]
@@ -398,7 +405,20 @@ def build_forest(
             for name in dict.fromkeys(name for of in parts for name in of)
         },
     )
+    if routed:
+        forest = _with_experts(forest, routed)
     return forest if episodes == len(leaf) else _with_episodes(forest, torch.tensor(episode))
+
+
+def _with_experts(forest: Forest, routed: Sequence[tuple[int, int, Choices]]) -> Forest:
+    """A forest some of whose tokens have recorded experts: (row, first position, experts of the tokens from there)."""
+    index, width = forest.rows().index, max(experts.shape[1] for _, _, experts in routed)
+    column = torch.full((forest.n_tokens, width), -1, dtype=torch.int16)
+    for row, start, experts in routed:
+        if experts.shape[1] != width:
+            raise ValueError(f"groups of a step have {experts.shape[1]} and {width} recorded experts per token")
+        column[index[row, start : start + len(experts)]] = torch.from_numpy(experts)
+    return forest.with_columns(**{EXPERTS: column})
 
 
 def _with_episodes(forest: Forest, episode: Int[Tensor, " R"]) -> Forest:

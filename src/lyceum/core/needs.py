@@ -81,6 +81,7 @@ Gift = (
         "processes",  # several processes that train together
         "process-group",  # torch.distributed, set up in this process
         "one-model",  # a process can hold only one that serves, and so one model
+        "routing",  # an engine can record which experts each token went to: ``build`` gives a ``RecordsRouting``
         "interrupt",  # an engine's new weights may come while samples are under way: ``build`` gives a ``GoesOn``
     ]
 )
@@ -108,6 +109,7 @@ GIVERS: Mapping[Gift, str] = {
     "average": "average",
     "frozen-scores": "reward",
     "process-group": "engine",
+    "routing": "engine",
 }
 """Who gives what a component may need or refuse: a field of ``Composition``."""
 
@@ -137,6 +139,8 @@ LACKING: Mapping[Gift, str] = {
     "step-tokens": "{got}, but {who} reads which tokens are a step; allowed: {able}",
     "relative-entropy": "{got}, but {who} reads each token's relative entropy; allowed: {able}",
     "imitation": "{got}, but {who} has no advantages; allowed: {able}",
+    "routing": "{got}, which does not say which experts each token went to, as {own} with replay_routing reads it; "
+    "allowed: {able}",
     **dict.fromkeys(
         ("episode-advantages", "episode-weights"),
         "{got}, which takes each row for a trajectory, but {who} may leave several for one; allowed: {able}",

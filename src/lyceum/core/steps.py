@@ -24,8 +24,8 @@ from lyceum.utils.stop_strings import ends_in_new
 PARTIAL = "\ufffd"
 """What a decoder writes for a character whose bytes are incomplete."""
 
-RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version", "top", "entropy")
-"""A node's per-token fields; empty where the policy did not write, the last two where no rollout asked for them."""
+RUNS = ("tokens", "behaviour_logprob", "model_logprob", "version", "top", "entropy", "experts")
+"""A node's per-token fields; empty where the policy did not write, the last three where nothing asked for them."""
 
 
 class Steps(Settings):

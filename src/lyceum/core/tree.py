@@ -10,8 +10,20 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from lyceum.core.notes import AnyNote, Note, typed
-from lyceum.core.types import ASSISTANT, Continuation, Grade, Origin, Task, TopTokens, verdict_reader
+from lyceum.core.types import (
+    ASSISTANT,
+    Choices,
+    Continuation,
+    Grade,
+    Origin,
+    Task,
+    TopTokens,
+    no_choices,
+    verdict_reader,
+)
 from lyceum.utils.seeds import counter_seed
 
 
@@ -46,6 +58,8 @@ class Node:
         version: of the weights each token was drawn under; empty where the policy did not write.
         top, entropy: of each token, where the rollout asked for them: the most likely tokens of the distribution that
             it was drawn from, and that distribution's entropy (nats). For the rollout that asked; not written to files.
+        experts: of each token, the experts that the one before it went to, as the engine that drew it, or what follows
+            it, recorded them (``Continuation.experts``); none where it did not.
         role: under which the policy wrote it; empty where the run has no roles.
         model: number of the model that wrote it, among the stage's (``core/roles.py``).
         finish: why the run ended: ``stop``, ``length``, or None where nothing was drawn, or where a trajectory goes on
@@ -88,6 +102,7 @@ class Node:
     stats: dict[str, Any] = field(default_factory=dict)
     top: list[TopTokens] = field(default_factory=list, repr=False)
     entropy: list[float] = field(default_factory=list, repr=False)
+    experts: Choices = field(default_factory=no_choices, repr=False)
     others: list[Node] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -125,11 +140,26 @@ class Node:
             address=counter_seed(self.address, number),
             top=drawn.top,
             entropy=drawn.entropy,
+            experts=drawn.experts,
             role=role,
             model=model,
         )
         self.children.append(child)
         return child
+
+    def note_experts(self, choices: Choices) -> None:
+        """Note where the tokens of the path to this node went, on the nodes that the policy did not write.
+
+        Args:
+            choices: of each token of the path but the first (``Continuation.prefix_experts``); none where nothing is
+                recorded.
+        """
+        end = 0
+        for node in self.path() if len(choices) else ():
+            start, end = end, end + len(node.tokens)
+            if not len(node.experts):
+                before_first = np.full((int(not start), choices.shape[1]), -1, np.int16)
+                node.experts = np.concatenate([before_first, choices[max(0, start - 1) : end - 1]])
 
     def detach(self) -> None:
         """Remove this node, with its subtree, from its parent, which may be a prompt that a guide chose."""
@@ -219,11 +249,13 @@ def graft(leaf: Node, onto: Node) -> Node:
     """A trajectory copied below ``onto``, under another prompt, to be trained there.
 
     What both were given between prompt and start (a prefix) has as many nodes, and is not copied. Behaviour
-    log-probabilities, versions and the grade stay those of the first prompt.
+    log-probabilities, versions and the grade stay those of the first prompt. To which experts the tokens went under it
+    is forgotten.
     """
     below = onto
     for node in leaf.path()[len(onto.path()) :]:
-        copied = replace(node, parent=below, grafted=True, children=[], stats=dict(node.stats), others=[])
+        own = {"children": [], "stats": dict(node.stats), "others": [], "experts": no_choices()}
+        copied = replace(node, parent=below, grafted=True, **own)
         below.children.append(copied)
         below = copied
     below.others = [graft(other, onto) if other.root is leaf.root else other for other in leaf.others]

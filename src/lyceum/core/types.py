@@ -496,6 +496,14 @@ TopTokens = tuple[tuple[int, float], ...]
 """(token, log-probability in nats) of the most likely tokens, the likeliest first."""
 
 
+Choices = NDArray[np.int16]
+"""(n, choices) of n tokens: the experts that routers sent one to."""
+
+
+def no_choices() -> Choices:
+    return np.zeros((0, 0), np.int16)
+
+
 @dataclass
 class Continuation:
     """Tokens that an engine drew.
@@ -509,6 +517,10 @@ class Continuation:
         finish: ``"stop"`` (end of sequence, stop token or stop string) or ``"length"`` (the limit came first).
         top, entropy: of each drawn token's distribution: its most likely tokens, and its entropy (nats); empty where
             not requested. Of the model's own distribution over the tokens that the constraint allows.
+        experts: (tokens, choices) of each drawn token: the experts that the token before it went to, one router's after
+            another's; none where the engine does not record them.
+        prefix_experts: the same of the prefix's tokens, but for its first, before which there is none; -1 where it is
+            not known.
     """
 
     tokens: list[int]
@@ -518,6 +530,8 @@ class Continuation:
     finish: str
     top: list[TopTokens] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
+    experts: Choices = field(default_factory=no_choices)
+    prefix_experts: Choices = field(default_factory=no_choices)
 
 
 UnderWay = Literal["refuse", "recompute", "keep"]
@@ -564,6 +578,18 @@ class GoesOn(Engine, Protocol):
     async def load(
         self, weights: nn.Module | Mapping[str, Tensor], version: int, *, under_way: UnderWay = "refuse"
     ) -> None: ...
+
+
+class RecordsRouting(Engine, Protocol):
+    """An engine that can say which experts tokens went to (it offers "routing")."""
+
+    def record_routing(self) -> None:
+        """From now on record it (``Continuation.experts``).
+
+        Raises:
+            RecipeError: the model has no routers that this works for.
+        """
+        ...
 
 
 class Scored(NamedTuple):

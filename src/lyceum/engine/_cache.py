@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from lyceum.core.types import Choices
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Ints = NDArray[np.int64]
@@ -78,10 +79,15 @@ class Store:
 
 
 class TokenPool:
-    """Keys and values of single tokens (layer, key or value, place, head, dim), each at any free place."""
+    """Keys and values of single tokens (layer, key or value, place, head, dim), each at any free place.
 
-    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+    Args:
+        choices: how many experts each token goes to, which are kept beside them.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, choices: int = 0) -> None:
         layers, heads, dim = shape
+        self.experts: Choices = np.zeros((0, choices), np.int16)
         self.kv = torch.zeros(layers, 2, 0, heads, dim, dtype=dtype, device=device)
         self._free = np.zeros(0, np.int64)
         """Free places: the first ``_left`` of this array."""
@@ -112,6 +118,7 @@ class TokenPool:
         new = self.kv.new_empty(layers, two, size, heads, dim)
         new[:, :, :have] = self.kv
         self.kv = new
+        self.experts = np.concatenate([self.experts, np.zeros((size - have, self.experts.shape[1]), np.int16)])
         free = np.empty(size, np.int64)
         added = size - have
         # Low places are taken first, in order: runs are then contiguous.

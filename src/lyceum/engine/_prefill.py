@@ -9,6 +9,7 @@ from typing import Unpack
 import numpy as np
 from jaxtyping import Float
 
+from lyceum.core.types import Choices
 from lyceum.engine._cache import Ints, Keeper, Store, common
 from lyceum.models.model_cache import ModelCache
 from lyceum.models.tree_attention import Scoring, TreePlan
@@ -30,6 +31,8 @@ class PrefillPlan(TreePlan):
         """Which prefix the tokens are of, run by run, and the place in it where each run begins."""
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
+        self.experts: Choices = np.zeros((0, keeper.pool.experts.shape[1]), np.int16)
+        """Where the new tokens went, once they are computed, if anybody looks."""
         self.kept = [keeper.longest(prefix) for prefix in prefixes]
         """Places in the pool of the cached beginning of each prefix."""
         self.new = [np.zeros(0, np.int64) for _ in prefixes]
@@ -85,6 +88,10 @@ class PrefillPlan(TreePlan):
         """Keys and values of prefix j."""
         return torch.cat([self._keeper.pool.read(self.kept[j]), self._of_new(self.new[j])], 2)
 
+    def went(self, j: int) -> Choices:
+        """Where the tokens of prefix j went."""
+        return np.concatenate([self._keeper.pool.experts[self.kept[j]], self.experts[self.new[j]]])
+
     def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
         """Write prefixes to allocated entries of a store: (entry, prefix)."""
         if not into:
@@ -104,6 +111,8 @@ class PrefillPlan(TreePlan):
                 places.append(added)
                 index.append(self.new[j][at - len(self.kept[j]) :])
         self._keeper.pool.write(np.concatenate(places), self._of_new(np.concatenate(index)))
+        if len(self.experts):
+            self._keeper.pool.experts[np.concatenate(places)] = self.experts[np.concatenate(index)]
         self._keeper.trim()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from lyceum.engine._slots import Ints, Job, Joining
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.rows import RowCache
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 
 MAX_CACHES = 8
@@ -28,6 +29,13 @@ class RowsEngine(EmbeddedEngine):
         # Of each slot: its cache, and its row there.
         self._cache_of: Ints = np.zeros(0, np.int64)
         self._row_of: Ints = np.zeros(0, np.int64)
+
+    def record_routing(self) -> None:
+        why = "" if self.policy.by_rows is None else f", since {self.policy.by_rows.why}"
+        raise RecipeError(
+            f"learner.replay_routing: got true, but the model is sampled over rows{why}, where it is not recorded; "
+            "allowed: false"
+        )
 
     def _forget_cache(self) -> None:
         """No cache outlives the requests that it was made for."""

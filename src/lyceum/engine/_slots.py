@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lyceum.core.types import ConstraintState, Continuation, Request, TopTokens
+from lyceum.core.types import Choices, ConstraintState, Continuation, Request, TopTokens, no_choices
 from lyceum.engine._cache import Ints
 
 Floats = NDArray[np.float32]
@@ -34,6 +34,8 @@ class Job:
     shift: tuple[int, int] = (0, 0)
     """Of the prefix's last token and of what follows it, where a model counts the positions of pictures otherwise than
     their tokens (``models/sight.py``)."""
+    experts: Choices = field(default_factory=no_choices)
+    """Where the prefix's tokens but the last went, where that is recorded."""
     started: int = 0
     """Samples that have had a place; they get one in their order."""
 
@@ -50,7 +52,8 @@ class Carried:
     Attributes:
         constraint: after the tokens drawn so far; None without one.
         top, entropy: of the tokens drawn so far, where they are reported.
-        top_now, entropy_now: of the token drawn in this step.
+        experts: where the tokens that have been fed went, one row each, where that is recorded.
+        top_now, entropy_now, experts_now: of the token drawn, or fed, in this step.
     """
 
     constraint: ConstraintState | None = None
@@ -58,10 +61,13 @@ class Carried:
     entropy: list[float] = field(default_factory=list)
     top_now: list[TopTokens] = field(default_factory=list)
     entropy_now: list[float] = field(default_factory=list)
+    experts: list[Choices] = field(default_factory=list)
+    experts_now: list[Choices] = field(default_factory=list)
 
     def copy(self) -> Carried:
         constraint = None if self.constraint is None else self.constraint.copy()
-        return replace(self, constraint=constraint, top=list(self.top), entropy=list(self.entropy))
+        own = {"top": list(self.top), "entropy": list(self.entropy), "experts": list(self.experts)}
+        return replace(self, constraint=constraint, **own)
 
     def append(self, token: int) -> None:
         """The slot's token is the one drawn in this step."""
@@ -69,6 +75,7 @@ class Carried:
             raise RuntimeError(f"a constraint refuses token {token}, which it allowed")
         self.top += self.top_now
         self.entropy += self.entropy_now
+        self.experts += self.experts_now
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
-from lyceum.core.types import Continuation, Engine, GoesOn, Request, UnderWay
+from lyceum.core.types import Continuation, Engine, GoesOn, RecordsRouting, Request, UnderWay
 from lyceum.models.policy import Policy
 from lyceum.utils.aio import idle
 from lyceum.utils.lazy_imports import Tensor, nn
@@ -35,6 +35,10 @@ class EngineByModel:
 
     async def extend(self, request: Request) -> list[Continuation]:
         return await self.engines[request.model].extend(request)
+
+    def record_routing(self) -> None:
+        for engine in self.engines:
+            cast(RecordsRouting, engine).record_routing()
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
         return await self.engines[0].score(tokens)

@@ -21,6 +21,7 @@ from lyceum.core.component import BatchTokens
 from lyceum.core.pictures import FIRST
 from lyceum.core.settings import EngineSettings
 from lyceum.core.types import (
+    Choices,
     Constraint,
     ConstraintSettings,
     ConstraintState,
@@ -28,6 +29,7 @@ from lyceum.core.types import (
     Request,
     TemperatureRule,
     UnderWay,
+    no_choices,
 )
 from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
@@ -41,6 +43,7 @@ from lyceum.models.bits import unpacked
 from lyceum.models.model_cache import KeptCache
 from lyceum.models.packed_paths import logprob_of
 from lyceum.models.policy import Policy
+from lyceum.models.routers import Routers, routed
 from lyceum.models.sight import Features, Sight
 from lyceum.models.tree_attention import AttentionPlan, TreePlan
 from lyceum.utils import progress
@@ -54,7 +57,7 @@ from lyceum.utils.terminal import quoted
 class EmbeddedConfig(EngineSettings):
     """Generate with the model that is being trained, in this process: on a CPU or one GPU, nothing to install."""
 
-    gives: ClassVar = ("interrupt",)
+    gives: ClassVar = ("interrupt", "routing")
 
     kind: Literal["embedded"] = "embedded"
     max_sequences: int = Field(512, ge=1)
@@ -107,11 +110,11 @@ class Distribution(NamedTuple):
 NOTHING = Carried()
 
 
-def carried_by(job: Job) -> Carried | None:
-    """What the next slot of a request carries; None where it asks for nothing."""
+def carried_by(job: Job, *, routing: bool) -> Carried | None:
+    """What the next slot of a request carries; None where nothing is asked for."""
     if job.constraint is not None:
         return Carried(job.constraint.copy())
-    return Carried() if job.request.top or job.request.entropy else None
+    return Carried() if routing or job.request.top or job.request.entropy else None
 
 
 class EmbeddedEngine:
@@ -130,6 +133,9 @@ class EmbeddedEngine:
         self._scoring: list[tuple[Sequence[int], asyncio.Future[list[float]]]] = []
         self._constraints: dict[ConstraintSettings, Constraint] = {}
         self._pump: asyncio.Task[None] | None = None
+        self._routers: Routers | None = None
+        self._went: Choices = no_choices()
+        """Where the tokens of the last forward went, one router's experts after another's."""
         self._reset()
 
     def _reset(self) -> None:
@@ -142,13 +148,18 @@ class EmbeddedEngine:
         shape, dtype, device = self.policy.cache_shape, self.policy.causal.dtype, self.policy.device
         self._store = Store(shape, dtype, device)
         self._prompts = SharedPrompts(shape, dtype, device)
-        self._keeper = Keeper(self.config.keep_tokens, TokenPool(shape, dtype, device))
+        choices = 0 if self._routers is None else self._routers.width
+        self._keeper = Keeper(self.config.keep_tokens, TokenPool(shape, dtype, device, choices))
         # What entries of the store after the live slots still hold: a path that is continued at once stays there.
         self._left: dict[tuple[int, ...], int] = {}
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
         self._features: dict[int, Features] = {}  # of pictures, under these weights
+
+    def record_routing(self) -> None:
+        self._routers = Routers.of(self.policy, "learner.replay_routing: got true")
+        self._reset()
 
     # For callers ---------------------------------------------------------------------------------------------------
 
@@ -345,6 +356,8 @@ class EmbeddedEngine:
         may_share = self._may_share()
         for j, (job, members) in enumerate(places.items()):
             length, samples = len(job.request.prefix), len(job.request.seeds)
+            if not job.started and self._routers is not None:
+                job.experts = plan.went(j)
             shares = may_share and length > 1 and length * (samples - 1) >= 7 * self.config.share_prompt_tokens
             if not job.started and (shares or members.stop < samples):
                 self._prompts.add(job, plan.whole(j))
@@ -375,13 +388,15 @@ class EmbeddedEngine:
             tokens, position = torch.tensor(plan.tokens, device=device), torch.tensor(plan.position, device=device)
             seen = {} if self.policy.sight is None else self._seen_by(self.policy.sight, plan, paths)
             self._hidden(tokens, position, plan.to(device), furthest=max(plan.position), **seen)
+            plan.experts = self._went
         return plan
 
     def _joining(self, job: Job, members: range, cached: int, shared: int = -1) -> Joining:
         """What a slot of a job's samples begins with."""
         request = job.request
         limit = min(request.sampling.max_completion_tokens, self.policy.context_length - len(request.prefix))
-        return Joining(job, members, cached, shared, limit, self._distribution(request), carried_by(job))
+        carried = carried_by(job, routing=self._routers is not None)
+        return Joining(job, members, cached, shared, limit, self._distribution(request), carried)
 
     def _entries(self, jobs: list[Job], own: list[int]) -> tuple[list[int], list[int]]:
         """Entries of the store after the live slots, one per request, and which own prefixes are not there yet.
@@ -447,6 +462,8 @@ class EmbeddedEngine:
         tokens, position = torch.from_numpy(slots.fed).to(self.policy.device)
         seen = {} if self.policy.sight is None else self._seen_in_step(self.policy.sight)
         hidden = self._hidden(tokens, position, self._plan, furthest=int(slots.position.max()), **seen)
+        for slot in range(len(slots)) if self._routers is not None else ():
+            slots.carried[slot].experts_now = [self._went[slot]]
         lean = self._lean
         return self.policy.head(hidden, None if lean is None else lean.output)
 
@@ -467,6 +484,11 @@ class EmbeddedEngine:
         lean = self._lean
         if isinstance(plan, (ModelPrefillPlan, ModelDecodePlan)):
             seen["past_key_values"] = KeptCache(plan, position)
+        if self._routers is not None:
+            with routed(routing := self._routers.routing()):
+                hidden = self.policy.hidden(tokens, position, plan, **seen)
+            self._went = routing.experts().cpu().numpy().astype(np.int16)
+            return hidden
         if lean is None or seen:
             return self.policy.hidden(tokens, position, plan, **seen)
         return lean.hidden(tokens, position, plan, furthest=furthest)
@@ -598,6 +620,7 @@ class EmbeddedEngine:
         tokens, version = [*drawn, last[0]], [*slots.versions(slot), self.version]
         members = slots.member[groups.of == group].tolist()
         carried = slots.carried.get(slot, NOTHING)
+        experts = np.array([*carried.experts, *carried.experts_now], np.int16) if self._routers else no_choices()
         for member in members:
             job.results[member] = Continuation(
                 list(tokens),
@@ -607,6 +630,8 @@ class EmbeddedEngine:
                 finish,
                 [*carried.top, *carried.top_now],
                 [*carried.entropy, *carried.entropy_now],
+                experts,
+                job.experts,
             )
         progress.sampled(ended=len(members))
         job.left -= len(members)
@@ -618,7 +643,8 @@ class EmbeddedEngine:
         slots = self._slots
         entry, place, pool = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for slot in ended.tolist():
-            request = slots.job[slot].request
+            job = slots.job[slot]
+            request = job.request
             if not request.keep:
                 continue
             # A slot does not own its shared prompt: where that was evicted, nothing below it can be found.
@@ -630,6 +656,10 @@ class EmbeddedEngine:
             entry.append(np.full(len(added), slot))
             place.append(at - elsewhere + np.arange(len(added)))
             pool.append(added)
+            if self._routers is not None and len(added):
+                carried = slots.carried[slot]
+                went = np.concatenate([job.experts, [*carried.experts, *carried.experts_now]])
+                self._keeper.pool.experts[added] = went[at:]
         if len(pool) > 1:
             read = self._store.read(np.concatenate(entry), np.concatenate(place))
             self._keeper.pool.write(np.concatenate(pool), read)

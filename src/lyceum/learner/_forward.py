@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Unpack
@@ -19,6 +20,7 @@ from lyceum.core.types import ASSISTANT, FrozenName, Origin, Reduction, ViewedRe
 from lyceum.models.frozen import FrozenModel
 from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.policy import Beside, Policy, token_outputs
+from lyceum.models.routers import Routing, routed
 from lyceum.models.tree_attention import MASK_ELEMENTS, Scoring, TreePlan
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch
 
@@ -75,13 +77,15 @@ class RowsPlan:
 @dataclass(frozen=True)
 class RowOutputs:
     """(R, L) each, 0 outside the wanted tokens; None where not requested. ``excluded``: see ``TokenOutputs``, without
-    gradient. ``columns``: results of the reductions by name, (R, L) or (R, L, n)."""
+    gradient. ``columns``: results of the reductions by name, (R, L) or (R, L, n). ``auxiliary``: what the forward adds
+    to the loss."""
 
     logprob: Tensor
     entropy: Tensor | None = None
     value: Tensor | None = None
     excluded: Tensor | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)
+    auxiliary: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """All that may have a gradient, by name."""
@@ -106,6 +110,7 @@ def row_outputs(
     value_head: nn.Module | None = None,
     reductions: Sequence[Reduction] = (),
     frozen: Mapping[FrozenName, FrozenModel] | None = None,
+    routing: Routing | None = None,
 ) -> RowOutputs:
     """Forward a forest and lay the outputs of the wanted tokens out as rows.
 
@@ -116,13 +121,14 @@ def row_outputs(
         value_head: hidden state -> one value; needed for ``value``.
         reductions: what else is made of whole distributions.
         frozen: the models that the reductions read, by name.
+        routing: where the policy's routers send tokens.
     """
     place, token, before, index = _tree_places(forest, wanted) if layout == "tree" else _row_places(forest, wanted)
 
     def hidden_before(policy: Policy) -> Tensor:
         if policy.shown is not None:
             return _shown_hidden(policy, forest, index)
-        hidden = policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
+        hidden = packed_hidden(policy, forest, layout)
         return hidden[before.to(hidden.device)]
 
     viewed: dict[str, Tensor] = {}
@@ -143,7 +149,8 @@ def row_outputs(
         if name in read:
             with torch.no_grad(), model.loaded() as other:
                 beside[name] = Beside(hidden_before(other), model.head)
-    before_hidden = hidden_before(policy)  # after theirs: a frozen model may borrow the policy's adapters
+    with nullcontext() if routing is None else routed(routing):
+        before_hidden = hidden_before(policy)  # after theirs: a frozen model may borrow the policy's adapters
     device = before_hidden.device
     out = token_outputs(
         policy,
@@ -176,6 +183,11 @@ def row_outputs(
     )
 
 
+def packed_hidden(policy: Policy, forest: Forest, layout: Layout) -> Float[Tensor, "T width"]:
+    """Last hidden states of the tokens, packed as the layout has them."""
+    return policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
+
+
 def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
     """The outputs of several pieces as one, padded on the right: leaves, whose gradient is that of the loss."""
     parts = [piece.tensors() for piece in pieces]
@@ -192,15 +204,19 @@ def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
 
 
 def send_back(out: RowOutputs, whole: RowOutputs, first: int) -> None:
-    """Send the gradient that a loss left on ``whole`` back through a piece, whose rows begin there with ``first``."""
+    """Send the gradient that a loss left on ``whole`` back through a piece, whose rows begin there with ``first``, and
+    that of what the piece itself adds to the loss."""
     outputs: list[Tensor] = []
-    gradients: list[Tensor] = []
+    gradients: list[Tensor | None] = []
     leaves = whole.tensors()
     for name, output in out.tensors().items():
         gradient = leaves[name].grad
         if gradient is not None:
             outputs.append(output)
             gradients.append(gradient[first : first + output.shape[0], : output.shape[1]])
+    if out.auxiliary is not None:
+        outputs.append(out.auxiliary)
+        gradients.append(None)
     torch.autograd.backward(outputs, gradients)
 
 

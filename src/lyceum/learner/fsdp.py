@@ -63,6 +63,10 @@ class FsdpConfig(LocalConfig):
     kind: Literal["fsdp"] = "fsdp"  # pyright: ignore[reportIncompatibleVariableOverride]
     optimizer: Literal["adamw"] = "adamw"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Its moments are shared between the processes as the weights are."""
+    router_aux_loss_coef: None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Not offered: the load of experts is that of a whole update, which no process has."""
+    replay_routing: Literal[False] = False  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Not offered yet."""
 
     def build(
         self,

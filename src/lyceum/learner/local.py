@@ -7,17 +7,19 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from jaxtyping import Float, Int
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens, require_keys
-from lyceum.core.forest import Forest
+from lyceum.core.forest import EXPERTS, Forest
 from lyceum.core.group import START_LOGPROB
-from lyceum.core.settings import LearnerSettings, Precision
+from lyceum.core.needs import Need
+from lyceum.core.settings import Composition, LearnerSettings, Precision
 from lyceum.core.types import (
     Batch,
     Credited,
@@ -30,6 +32,7 @@ from lyceum.core.types import (
     Scored,
     StepPlan,
 )
+from lyceum.learner._experts import Experts, Routed
 from lyceum.learner._forward import (
     Layout,
     RowOutputs,
@@ -37,6 +40,7 @@ from lyceum.learner._forward import (
     coupled_micro_batches,
     joined,
     micro_batches,
+    packed_hidden,
     row_outputs,
     send_back,
 )
@@ -52,6 +56,7 @@ from lyceum.models.frozen import (
 )
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
+from lyceum.models.routers import Routers, routed
 from lyceum.models.tree_states import recomputed
 from lyceum.models.weights import largest_weight
 from lyceum.objective.base import MISMATCH, mismatch
@@ -66,8 +71,8 @@ ADVICE = "lower learner.lr, learner.max_grad_norm or a coefficient of the loss, 
 AUTHORS = (Origin.POLICY, Origin.TEACHER)
 """Whose tokens have columns."""
 
-NAMED = frozenset({"old_logprob", "reference_logprob", "old_value", "grafted"})
-"""Columns of a forest that are fields of a batch; it has all others by name."""
+NAMED = frozenset({"old_logprob", "reference_logprob", "old_value", "grafted", EXPERTS})
+"""Columns of a forest that are fields of a batch, or the learner's alone; it has all others by name."""
 
 EXCLUDES = 1e-4
 """Smallest probability (nearly: -log of what is left) that a constraint must exclude at a token to count as acting."""
@@ -77,6 +82,8 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 class LocalConfig(LearnerSettings):
     """AdamW on one device, in this process."""
+
+    requires: ClassVar = (Need("routing", when=lambda own: own.replay_routing),)
 
     kind: Literal["local"] = "local"
     optimizer: Literal["adamw", "adamw-8bit"] = "adamw"
@@ -109,6 +116,13 @@ class LocalConfig(LearnerSettings):
     """Compute forward and backward in bfloat16; weights and optimiser keep their dtype."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
+    router_aux_loss_coef: Annotated[float, Field(ge=0)] | Literal["model"] | None = None
+    """Coefficient of the load-balancing loss of a mixture of experts, over all tokens of each update's rows; ``model``:
+    its configuration's. 0 only measures how the load is spread (``experts/...``); null: nobody looks."""
+    replay_routing: bool = False
+    """Send each token to the experts that the engine chose as it sampled (rollout routing replay, R3,
+    arXiv:2510.11370); gradients go through their weights. Tokens of which nothing is recorded go where the router sends
+    them. Frozen models route by themselves."""
     max_bad_steps: int = Field(default=5, ge=1)
     """Maximum consecutive updates with a loss or gradient that is not finite, after which the run stops; such an update
     is skipped. It also stops where that is all of a stage's updates, or where a weight is no longer finite."""
@@ -120,6 +134,12 @@ class LocalConfig(LearnerSettings):
     @property
     def precision(self) -> Precision | None:
         return None if self.autocast == "none" else self.autocast
+
+    def check(self, stage: Composition) -> list[str]:
+        lines = super().check(stage)
+        if self.replay_routing and stage.rollout is None:
+            lines.append("learner.replay_routing: got true in a stage that samples nothing; allowed: false")
+        return lines
 
     def check_installed(self) -> None:
         if self.optimizer != "adamw" and find_spec("bitsandbytes") is None:
@@ -198,6 +218,7 @@ class LocalLearner:
                 "rows"
             )
         self.policy, self.config, self.total_steps = policy, config, total_steps
+        self.experts = self._make_experts()
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         names: tuple[FrozenName, ...] = get_args(FrozenName)
@@ -241,6 +262,23 @@ class LocalLearner:
         from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
 
         return AdamW8bit(groups, lr=config.lr, betas=config.betas, eps=config.eps)
+
+    def _make_experts(self) -> Experts | None:
+        coefficient, replay = self.config.router_aux_loss_coef, self.config.replay_routing
+        if coefficient is None and not replay:
+            return None
+        got = "learner.replay_routing: got true" if replay else f"learner.router_aux_loss_coef: got {coefficient!r}"
+        routers = Routers.of(self.policy, got)
+        if coefficient == "model":
+            coefficient = routers.coefficient
+            if coefficient is None:
+                raise RecipeError(f"{got}, but the model's configuration has none; allowed: a number, or null")
+        if coefficient and not routers.balanced:
+            raise RecipeError(
+                f"{got}, but the family of {type(self.policy.causal).__name__} has no load-balancing loss; allowed: 0, "
+                "or null"
+            )
+        return Experts(routers, coefficient=coefficient or 0.0, replay=replay)
 
     def _make_value_head(self) -> nn.Linear:
         width = self.policy.output.weight.shape[1]
@@ -446,12 +484,24 @@ class LocalLearner:
         learnt = rows[plan.trained[rows]]
         self._zero()
         self._train_mode(True)
-        losses = [
-            self._micro_batch(forest, pieces, plan, credited, objective, total)
-            for pieces in self._micro_batches(forest, learnt, plan)
-        ]
+        batches = self._micro_batches(forest, learnt, plan)
+        if self.experts is not None:
+            batches = list(batches)
+            parts = [forest.select(piece) for pieces in batches for piece in pieces]
+            self.experts.begin(int(forest.row_length[learnt].sum()), parts, self._routed)
+        losses = [self._micro_batch(forest, pieces, plan, credited, objective, total) for pieces in batches]
         self._train_mode(False)
+        for name, value in {} if self.experts is None or not losses else self.experts.metrics().items():
+            total.add(name, value, 1)
         return sum(read(losses), 0.0), len(learnt)
+
+    def _routed(self, part: Forest) -> Routed:
+        """A forward of some rows, for what their routers do."""
+        assert self.experts is not None
+        made = self.experts.of(part, self._layout(part), self.policy.device)
+        with torch.no_grad(), self._autocast(), routed(made.routing):
+            packed_hidden(self.policy, part, self._layout(part))
+        return made
 
     def _micro_batches(
         self, forest: Forest, rows: Int[Tensor, " r"], plan: StepPlan
@@ -477,7 +527,7 @@ class LocalLearner:
         loss, metrics = objective(batch)
         if total.coefficient is not None:
             out.logprob.retain_grad()
-        loss.backward()
+        (loss if out.auxiliary is None else loss + out.auxiliary).backward()
         if total.coefficient is not None and out.logprob.grad is not None:  # None where the loss does not depend on it
             gradient = torch.where(batch.mask, out.logprob.grad.float(), 0)
             total.coefficient[chosen, : gradient.shape[1]] = gradient.cpu()
@@ -539,17 +589,23 @@ class LocalLearner:
         needs: frozenset[str],
         reductions: Sequence[Reduction],
     ) -> RowOutputs:
+        layout = self._layout(part)
+        made = self.experts.of(part, layout, policy.device) if self.experts and policy is self.policy else None
         with self._autocast():
-            return row_outputs(
+            out = row_outputs(
                 policy,
                 part,
                 part.trainable(part.rows(), origins),
-                layout=self._layout(part),
+                layout=layout,
                 needs=needs,
                 value_head=self.value_head,
                 reductions=reductions,
                 frozen=self.frozen,
+                routing=None if made is None else made.routing,
             )
+        if self.experts is None or made is None or not torch.is_grad_enabled():
+            return out
+        return replace(out, auxiliary=self.experts.auxiliary(made))
 
     def _batch(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
+from lyceum.models.routers import forwarding
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 
 _PADDED_TOKENS = 1 << 14
@@ -66,7 +67,9 @@ def _forwarded(
     """Hidden states of the tokens that each of these rows owns."""
     # Right padding is after every token that is read, and no token depends on those after it: it needs no mask.
     index = nn.utils.rnn.pad_sequence([paths[row] for row in rows], batch_first=True)
-    hidden = body(input_ids=tokens[index.to(tokens.device)], use_cache=False).last_hidden_state
+    index = index.to(tokens.device)
+    with forwarding(index):
+        hidden = body(input_ids=tokens[index], use_cache=False).last_hidden_state
     return [hidden[n, owned_from[row] : len(paths[row])] for n, row in enumerate(rows)]
 
 

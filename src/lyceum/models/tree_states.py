@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jaxtyping import Float, Int
 
+from lyceum.models.routers import routed_again
 from lyceum.models.selective_scan import scanning_from, with_scan
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
@@ -321,8 +322,15 @@ def branching(plan: AttentionPlan, body: nn.Module, device: torch.device) -> Abs
 
 
 def recomputed() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of torch's activation checkpointing: a layer that is computed again computes the same runs."""
-    return nullcontext(), state_runs(_running.get())
+    """Contexts of torch's activation checkpointing: a layer that is computed again computes the same runs, and its
+    tokens go to the same experts."""
+
+    @contextmanager
+    def again(runs: Branching | None, routing: AbstractContextManager[None]) -> Iterator[None]:
+        with state_runs(runs), routing:
+            yield
+
+    return nullcontext(), again(_running.get(), routed_again())
 
 
 def branch_states(model: transformers.PreTrainedModel) -> list[str]:

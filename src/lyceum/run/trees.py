@@ -22,7 +22,7 @@ import pyarrow.parquet as parquet
 from lyceum.core.group import Group
 from lyceum.core.notes import restored
 from lyceum.core.tree import Node, Tree, as_episode
-from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task
+from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task, no_choices
 from lyceum.core.user_files import user_file
 from lyceum.run._format_2 import row_3, schema_2
 from lyceum.run.codec import decode, encode
@@ -140,6 +140,12 @@ def _node(logprob: pa.DataType) -> dict[str, _Column]:
     }
 
 
+_EXPERTS = _Column(
+    pa.list_(pa.list_(pa.int16())),
+    lambda experts: experts.tolist() if len(experts) else None,
+    lambda rows: no_choices() if rows is None else np.array(rows, np.int16),
+)
+"""``Node.experts``, a column of those files alone in which some node has them."""
 NODE = _node(pa.float32())
 """Fields of a Node; log-probabilities are float64 in a file that has some which float32 cannot hold."""
 
@@ -150,7 +156,8 @@ def write_trees(step: StepTrees) -> bytes:
     rows = [{**heading, "weight": of.weight, "dropped": of.dropped, **_row(of.tree)} for of in step.groups]
     nodes = [node for row in rows for node in row["nodes"]]
     logprobs = [node[name] or () for node in nodes for name in ("behaviour_logprob", "model_logprob")]
-    schema = _schema(pa.float32() if _float32_holds(logprobs) else pa.float64())
+    routed = any(node["experts"] for node in nodes)
+    schema = _schema(pa.float32() if _float32_holds(logprobs) else pa.float64(), experts=routed)
     table = pa.Table.from_pylist(rows, schema=schema)
     content = BytesIO()
     parquet.write_table(
@@ -219,9 +226,10 @@ def _rows(
     if found not in (_WRITTEN, _OLDER):
         said = "without a format" if found is None else f"of format {found.decode(errors='replace')}"
         raise ValueError(f"{said}, not trees of format 3 or 2")
-    of_format = [_schema(logprob) for logprob in (pa.float32(), pa.float64())]
+    both = pa.float32(), pa.float64()
+    of_format = [_schema(logprob, experts=experts) for logprob in both for experts in (False, True)]
     if found == _OLDER:
-        of_format = list(map(schema_2, of_format))
+        of_format = [schema_2(_schema(logprob)) for logprob in both]
     if not any(map(schema.equals, of_format)):
         raise ValueError("its columns are not those of trees")
     table = parquet.read_table(file, columns=columns, page_checksum_verification=True)
@@ -233,8 +241,9 @@ def _heading(rows: Sequence[Mapping[str, Any]]) -> Heading:
     return Heading(**{field.name: rows[0][field.name] for field in fields(Heading)})
 
 
-def _schema(logprob: pa.DataType) -> pa.Schema:
+def _schema(logprob: pa.DataType, *, experts: bool = False) -> pa.Schema:
     of_node = {"parent": pa.int32(), "attached": pa.bool_()} | {n: c.type for n, c in _node(logprob).items()}
+    of_node |= {"experts": _EXPERTS.type} if experts else {}
     of_tree = {field.name: pa.int64() for field in fields(Heading)}
     of_tree |= {"weight": pa.float64(), "dropped": pa.bool_()} | {n: c.type for n, c in TREE.items()}
     nodes = pa.list_(pa.struct(list(of_node.items())))
@@ -256,6 +265,7 @@ def _row(tree: Tree) -> dict[str, Any]:
                 "parent": None if node.parent is None else number[id(node.parent)],
                 "attached": id(node) in attached,
                 **{name: column.write(getattr(node, name)) for name, column in NODE.items()},
+                "experts": _EXPERTS.write(node.experts),
                 "model_logprob": None if _same_bits(node.model_logprob, node.behaviour_logprob) else node.model_logprob,
             }
             for node in nodes
@@ -293,6 +303,7 @@ def _tree(row: Mapping[str, Any]) -> Tree:
             raise ValueError(f"node {len(nodes)} stands before its parent {parent}")
         above = None if parent is None else nodes[parent]
         node = Node(above, **{name: column.read(of_node[name]) for name, column in NODE.items()})
+        node.experts = _EXPERTS.read(of_node.get("experts"))
         if of_node["model_logprob"] is None:
             node.model_logprob = list(node.behaviour_logprob)
         if of_node["attached"]:

@@ -470,6 +470,8 @@ class TaskContext:
         if node.parent is None:
             for tokens in texts:
                 texts[tokens] = self.decode(tokens)
+        if drawn:
+            node.note_experts(drawn[0].prefix_experts)
         children = [
             node.add_drawn(c, texts[tuple(c.tokens)], number=number, role=role, model=model)
             for number, c in zip(draws, drawn, strict=True)

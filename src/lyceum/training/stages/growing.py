@@ -19,6 +19,7 @@ from lyceum.core.types import (
     Kept,
     Learner,
     ObservingValue,
+    RecordsRouting,
     State,
     TaskSource,
     ValueModel,
@@ -69,6 +70,8 @@ class Growing:
     ) -> None:
         self.policy, self.engine, self.learner, self.value = policy, engine, learner, value
         self.policies = policies or [policy]
+        if "routing" in settings.learner.needed:
+            cast(RecordsRouting, engine).record_routing()
         self.scored_under = scored_under(settings)
         with allow_code():  # the user allowed the recipe's code when it was loaded
             self.guidance: list[Guidance] = [

@@ -70,8 +70,8 @@ class SupervisedStage(StageSettings):
         ]
 
     def checked(self, stage: Composition) -> Iterator[tuple[str, Settings]]:
-        """Its rule of stopping alone: nothing samples, and nothing has advantages."""
-        return ((name, part) for name, part in super().checked(stage) if name == "until")
+        """Its rule of stopping and its learner: nothing samples, and nothing has advantages."""
+        return ((name, part) for name, part in super().checked(stage) if name in ("until", "learner"))
 
     def check_tasks(self, source: TaskSource) -> None:
         """Raise RecipeError if the tasks have no demonstrations."""
