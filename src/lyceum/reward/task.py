@@ -23,23 +23,21 @@ class TaskReward(RewardSettings):
     kind: Literal["task"] = "task"
     part: str | None = Field(default=None, max_length=60)
     """The part of the verifier's grade that is paid, such as ``overlap`` of tasks ``screens``; null: its outcome."""
-    absent: float | None = None
-    """What a grade without that part is paid, where tasks of several sources are mixed; null: it is ungraded."""
     steps: bool = True
     """Pass on the steps that the verifier judges, if it judges any; false leaves process rewards to another part."""
 
     def build(self, source: TaskSource) -> Grader:
         grader = source.grader()
         if self.part is not None:
-            grader = OnePart(grader, self.part, self.absent)
+            grader = OnePart(grader, self.part)
         return grader if self.steps else WithoutSteps(grader)
 
 
 class OnePart(BaseGrader):
     """The grades of another grader with one of their parts in the place of the outcome."""
 
-    def __init__(self, inner: Grader, part: str, absent: float | None = None) -> None:
-        self.inner, self.part, self.absent = inner, part, absent
+    def __init__(self, inner: Grader, part: str) -> None:
+        self.inner, self.part = inner, part
 
     def within(self) -> dict[str, Grader]:
         return {"task": self.inner}
@@ -50,10 +48,9 @@ class OnePart(BaseGrader):
     def paid(self, grade: Grade) -> Grade:
         if grade.outcome is None:
             return grade
-        paid = grade.parts.get(self.part, self.absent)
-        if paid is None:
+        if self.part not in grade.parts:
             return Grade.ungraded(f"the verifier gives no part {self.part!r}; it gives: {', '.join(grade.parts)}")
-        return replace(grade, outcome=paid, parts={})
+        return replace(grade, outcome=grade.parts[self.part], parts={})
 
 
 class WithoutSteps(BaseGrader):
