@@ -49,6 +49,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "rethink": {"decompose": ":{level}", "refine": "!="},
         "rubric-scaffold": {"order": "listed"},
         "critique": {"refinement": SHORT},
+        "guide-model": {"sampling": SHORT},
         "seele": {"rounds": 2},
         "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
     },
@@ -126,7 +127,7 @@ class Digits(RewardSettings):
 
 MOST_REFUSED = 0.15
 
-ROLES = ("abstractions", "critique", "pioneer-observer", "proposer-solver")
+ROLES = ("abstractions", "critique", "guide-model", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
 APART = ("self-play", "search-planner", "target-size", "turn-advantage", "papo")

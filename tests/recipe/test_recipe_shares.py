@@ -32,6 +32,7 @@ INTENDED = {
     "prof": {"task": "a process reward model only chooses samples and rewards nothing"},
     "r1-reward": {"task": "The factor takes from right choices alone, so that it works against the verdict"},
     "reinforce-plus-plus": {"outcome": KL},
+    "rlgf": {"outcome": KL},
     "rlsp": {"task": "pays for more intermediate steps whether the answer is correct or not"},
     "salsa": {"outcome": KL},
     "self-referential": {"task": "a failure whose group has a success 0.6 sigmoid"},
