@@ -49,6 +49,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "rethink": {"decompose": ":{level}", "refine": "!="},
         "rubric-scaffold": {"order": "listed"},
         "critique": {"refinement": SHORT},
+        "guide-model": {"sampling": SHORT},
         "seele": {"rounds": 2},
         "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
     },
@@ -126,11 +127,11 @@ class Digits(RewardSettings):
 
 MOST_REFUSED = 0.15
 
-ROLES = ("critique", "pioneer-observer", "proposer-solver")
+ROLES = ("abstractions", "critique", "guide-model", "pioneer-observer", "proposer-solver")
 """Guides whose roles go through a task together: alone, with plain samples."""
 
-APART = ("self-play", "target-size", "turn-advantage", "papo")
-"""What needs tasks of its own, pictures or a critic of turns."""
+APART = ("self-play", "search-planner", "target-size", "turn-advantage", "papo")
+"""What needs tasks of its own, pictures, a tool or a critic of turns."""
 
 OBJECTIVES = [
     kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires and kind not in APART

@@ -68,6 +68,14 @@ LINES: dict[str, Proof] = {
         {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},
         ["stages.0.steps=1", "stages.0.tasks_per_round=2", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
     ),
+    "ats": Proof(
+        ["traces/found"],
+        {
+            "traces.backtracks=1": "weights",
+            "traces={kind: solutions, per_task: 4}": "weights",
+        },
+        ["steps=2", "rounds=1", "tasks_per_round=4"],
+    ),
     "balanced-filtering": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}),
     "bfs-prover": Proof(
         ["guidance/search-where-hard/searched/tasks", "traces/found", "rollout/best-first/right"],

@@ -32,6 +32,7 @@ INTENDED = {
     "prof": {"task": "a process reward model only chooses samples and rewards nothing"},
     "r1-reward": {"task": "The factor takes from right choices alone, so that it works against the verdict"},
     "reinforce-plus-plus": {"outcome": KL},
+    "rlgf": {"outcome": KL},
     "rlsp": {"task": "pays for more intermediate steps whether the answer is correct or not"},
     "salsa": {"outcome": KL},
     "self-referential": {"task": "a failure whose group has a success 0.6 sigmoid"},
@@ -42,6 +43,7 @@ INTENDED = {
 }
 """Recipe -> source that is nearly all -> the words of its header that say why the paper means it so."""
 OF_THIS_WORLD = {
+    "spear": {"task": "calls differ little between the samples of a chain, and what is paid for them is 1 %"},
     "sari": {"task": "Most samples have the structure already, which is of this small world and not of the paper"},
     "pcurl": {"task": "of this small world, not of the paper: the fine-tuning teaches the format"},
     "tp-grpo": {"task": "in this small world, which is not what the paper means it to be"},

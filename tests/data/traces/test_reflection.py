@@ -167,6 +167,13 @@ def test_more_traces_are_other_draws_and_the_same_every_time():
     assert traces(tree, searched=20) == first
 
 
+def test_without_a_maximum_the_whole_search_is_told():
+    # Three turns, two with the answer 58: all are told, each once, and there is one such trace.
+    tree = grow(RIGHT, SLIP_AT_1, SLIP_AT_2, BOTH_SLIP)
+    (trace,) = traces(tree, backtracks=None, searched=4)
+    assert trace.text.count("?") == 3
+
+
 def test_no_two_wrong_turns_of_a_trace_have_the_same_answer():
     # Three turns, two with the answer 58: with 3 turns allowed there are never more than 2.
     tree = grow(RIGHT, SLIP_AT_1, SLIP_AT_2, BOTH_SLIP)

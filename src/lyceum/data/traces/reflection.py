@@ -36,8 +36,10 @@ class Reflection(TracesSettings):
     """Traces with wrong turns per tree; fewer if random draws coincide."""
     direct: int = Field(default=1, ge=0)
     """Correct trajectories per tree used as traces unchanged. For these only, see kind ``solutions``."""
-    backtracks: int = Field(default=2, ge=1)
-    """Maximum wrong turns per trace; the number is drawn, from 1 to this or what the tree has."""
+    backtracks: int | None = Field(default=2, ge=1)
+    """Maximum wrong turns per trace; the number is drawn, from 1 to this or what the tree has. Null tells all that the
+    tree has, also those of one answer: the whole search, as far as it went before the correct path (ATS,
+    arXiv:2310.10686)."""
     longest_turn: int | None = Field(default=None, ge=1)
     """Maximum nodes per wrong turn; null follows it to its end."""
     answers: tuple[str, ...] = ()
@@ -112,7 +114,9 @@ class Reflection(TracesSettings):
         return not right.completion.startswith(self.turn(wrong, 0, right))
 
     def draw(self, rng: Random, turns: Sequence[Node]) -> list[Node]:
-        """A random choice of wrong leaves, no two with the same answer."""
+        """A random choice of wrong leaves, no two with the same answer; or all."""
+        if self.backtracks is None:
+            return list(turns)
         by_answer: dict[str, list[Node]] = {}
         for leaf in turns:
             by_answer.setdefault(self.answer(leaf), []).append(leaf)

@@ -1,0 +1,1 @@
+"""Echo Chamber: RL Post-training Amplifies Behaviors Learned in Pretraining, arXiv:2504.07912."""

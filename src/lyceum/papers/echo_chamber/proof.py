@@ -1,0 +1,21 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "echo-chamber": Proof(
+        ["reward/part/formats/steps", "reward/part/formats/net", "reward/part/formats/answer"],
+        {
+            "stages.mixture.tasks.shares.answer=0": "generation",
+            "reward=[task]": "grades",
+        },
+        [*stages(1, 2), "stages.mixture.tasks_per_step=8", "model={beside}/model"],
+        beside=[
+            "stages.mixture.steps=30",
+            "stages.mixture.tasks_per_step=8",
+            "stages.rl.steps=1",
+            "stages.rl.tasks_per_step=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}

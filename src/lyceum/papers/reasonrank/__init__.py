@@ -1,0 +1,1 @@
+"""ReasonRank: Empowering Passage Ranking with Strong Reasoning Ability, arXiv:2508.07050."""

@@ -1,0 +1,1 @@
+"""Learning to Generate Better Than Your LLM, arXiv:2306.11816."""
