@@ -355,8 +355,24 @@ def _bare(sight: Sight) -> Any:
 
 def _tower(sight: Sight) -> bytes:
     buffer = io.BytesIO()
-    torch.save(_bare(sight), buffer)
+    torch.save(_without_captures(_bare(sight)), buffer)
     return buffer.getvalue()
+
+
+def _without_captures(module: Any) -> Any:
+    """A module on the same weights without the hooks that transformers leaves in a model that has run, which cannot be
+    sent; it makes them again where they are missing."""
+    from transformers.utils import output_capturing
+
+    made = copy.copy(module)
+    made.__dict__.pop("_output_capturing_hooks_installed", None)
+    made._forward_hooks = OrderedDict(
+        (key, hook)
+        for key, hook in module._forward_hooks.items()
+        if getattr(hook, "__module__", None) != output_capturing.__name__
+    )
+    made._modules = {name: None if each is None else _without_captures(each) for name, each in module._modules.items()}
+    return made
 
 
 def _weights(sight: Sight) -> tuple[bytes, bytes]:
