@@ -132,11 +132,12 @@ def row_outputs(
         if not isinstance(reduction, ViewedReduction):
             direct.append(reduction)
             continue
-        with policy.showing(reduction.view(policy)):
-            hidden = hidden_before(policy)
-        bits = None if allowed is None else allowed.to(hidden.device)
-        at = {"temperature": forest.temperature, "reductions": [reduction], "allowed": bits}
-        viewed |= token_outputs(policy, hidden, token.to(hidden.device), **at).columns
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not reduction.once):
+            with policy.showing(reduction.view(policy)):
+                hidden = hidden_before(policy)
+            bits = None if allowed is None else allowed.to(hidden.device)
+            at = {"temperature": forest.temperature, "reductions": [reduction], "allowed": bits}
+            viewed |= token_outputs(policy, hidden, token.to(hidden.device), **at).columns
     beside: dict[FrozenName, Beside] = {}
     read = {name for reduction in direct for name in reduction.models}
     for name, model in (frozen or {}).items():
@@ -174,6 +175,12 @@ def row_outputs(
         None if out.excluded is None else rows_of(out.excluded),
         {name: rows_of(column) for name, column in {**viewed, **out.columns}.items()},
     )
+
+
+def still_needed(reductions: Iterable[Reduction], forest: Forest) -> list[Reduction]:
+    """Those that an update computes: not those whose results are needed once, and are there."""
+    there = forest.columns.keys()
+    return [each for each in reductions if not each.once or not {f"old_{name}" for name in each.once} <= there]
 
 
 def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:
