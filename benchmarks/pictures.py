@@ -1,17 +1,20 @@
-"""Pictures: tokens saved by their rates against accuracy, and the learner's two layouts under one picture.
+"""Pictures: tokens saved by their rates, the learner's two layouts under one picture, an encoder in its own process.
 
-    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout] [--seeds 1] [--quick]
+    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout encoder] [--quick]
 
 ``rates``: the recipe ``vico`` after ``pictures-base``, both smaller than shipped; then greedy answers to held-out
 questions with every picture at the full rate, all compressed, either at random, and as the router says. Runs stay in
 ``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on groups of 8 samples under a picture
-of 256 tokens. What is not asked for stays in the file.
+of 256 tokens. ``encoder``: one answer to each of 64 new pictures, with the vision tower in the engine's process and in
+its own, where it costs a quarter of what prefill and decoding do, as much, and four times as much; all prompts
+prefilled together, or 8 after another. What is not asked for stays in the file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -34,7 +37,10 @@ DEFINITIONS = {
     "cpu_seconds": "processor time of rendering, routing and answering all questions, best of the rounds",
     "time_ratio": "processor time of a step in the tree layout over that in padded rows, median over pairs",
     "memory_mib": "peak memory of a step above what was resident before it",
-    "encoded": "pictures that went through the vision tower in a step of the learner",
+    "encoded": "pictures that went through the vision tower in a step of the learner, or in all rounds of a case",
+    "throughput_ratio": "pictures per second with the process over without, wall time, median of interleaved pairs",
+    "cost_ratio": "processor time of the vision tower over that of prefill and decoding",
+    "best_ratio": "(tower + rest) / max(tower, rest): what complete overlap on idle cores would give",
 }
 TASKS = "tasks={kind: pictures, asks: [count, compare, where]}"
 RATES = ("full", "compressed", "random", "routed")
@@ -42,9 +48,15 @@ GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
 """Of the layout's forest: pictures, samples under each, their tokens, pixels of a picture."""
 
 
+CASES = ("rates", "layout", "encoder")
+PICTURES, BATCH, TOKENS, SEEN_SIDE = 64, 8, 16, 96
+"""Of the encoder's: new pictures in a round, prompts prefilled together, tokens of an answer, pixels of a picture."""
+COSTS = (0.25, 1.0, 4.0)
+
+
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--on", nargs="+", choices=("rates", "layout"), default=["rates", "layout"])
+    parser.add_argument("--on", nargs="+", choices=CASES, default=[*CASES])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--questions", type=int, help="held-out questions of each seed")
     options = parser.parse_args()
@@ -54,7 +66,7 @@ def main() -> None:
     result: dict[str, Any] = {"benchmark": "pictures", "quick": options.quick, "definitions": DEFINITIONS}
     if options.out is not None and options.out.exists():
         before = json.loads(options.out.read_text())
-        result |= {case: before[case] for case in ("rates", "layout") if case in before}
+        result |= {case: before[case] for case in CASES if case in before}
     if "layout" in options.on:
         result["layout"] = layouts(pairs=2 if options.quick else 7) | {"machine": machine()}
         write(result, options.out)
@@ -62,6 +74,11 @@ def main() -> None:
         questions = options.questions or (12 if options.quick else 480)
         rows = [row for seed in range(options.seeds) for row in rates(seed, questions, quick=options.quick)]
         result["rates"] = {"machine": machine(), "rows": rows}
+        write(result, options.out)
+    if "encoder" in options.on:
+        costs = COSTS[1:2] if options.quick else COSTS
+        rows = [row for cost in costs for row in encoders(cost, pairs=2 if options.quick else 7)]
+        result["encoder"] = {"machine": machine(), "rows": rows}
         write(result, options.out)
     show(result)
 
@@ -234,6 +251,116 @@ def under_pictures(policy: Any) -> Any:
     return build_forest(trees)
 
 
+# Encoder -------------------------------------------------------------------------------------------------------------
+
+
+def encoders(cost: float, pairs: int) -> list[dict[str, Any]]:
+    """A row for each way to prefill, at one cost of the vision tower to that of the rest."""
+    import torch
+
+    from lyceum.models.policy import Policy
+    from lyceum.models.scratch_pictures import build_scratch_pictures
+
+    def policy_of(layers: int) -> Any:
+        return Policy(*build_scratch_pictures(side=SEEN_SIDE, vision_layers=layers, context=256))
+
+    def tower(policy: Any, ids: Sequence[int]) -> float:
+        with torch.inference_mode():
+            return min(cpu_seconds(lambda: policy.sight.encode(ids)) for _ in range(2))
+
+    few, more = 1, 5
+    first = policy_of(few)
+    prompts = new_prompts(first, 0)
+    ids = [id for prompt in prompts for id in pictures_of(prompt)]
+    ask(first, built(first, process=False, together=BATCH), prompts[:1])  # what is loaded at the first use
+    base = tower(first, ids)
+    rest = min(ask(first, built(first, process=False, together=BATCH), prompts)["cpu"] for _ in range(2)) - base
+    second = policy_of(more)
+    new_prompts(second, 0)
+    per_layer = (tower(second, ids) - base) / (more - few)
+    policy = policy_of(max(1, round(few + (cost * rest - base) / per_layer)))
+    new_prompts(policy, 0)
+    of_tower = tower(policy, ids)
+    rows: list[dict[str, Any]] = []
+    for together in (BATCH, PICTURES):
+        engines = {apart: built(policy, process=apart, together=together) for apart in (False, True)}
+        prompts = new_prompts(policy, 10_000 + together)
+        warm = {apart: ask(policy, engine, prompts) for apart, engine in engines.items()}
+        same, before = warm[False]["said"] == warm[True]["said"], policy.sight.encoded
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for pair in range(pairs):
+            prompts = new_prompts(policy, 1 + pair)
+            order = ((False, True), (True, False))[pair % 2]
+            turns = {apart: ask(policy, engines[apart], prompts) for apart in order}
+            same &= turns[False]["said"] == turns[True]["said"]
+            for apart, turn in turns.items():
+                seconds[apart].append(turn["wall"])
+        ratios = sorted(joined / apart for joined, apart in zip(seconds[False], seconds[True], strict=True))
+        row = {
+            "asked": cost,
+            "cost_ratio": round(of_tower / rest, 2),
+            "together": together,
+            "layers": len(policy.sight.inner.vision_tower.encoder.layer),
+            "throughput_ratio": round(median(ratios), 3),
+            "throughput_ratio_range": [round(ratios[0], 3), round(ratios[-1], 3)],
+            "best_ratio": round((of_tower + rest) / max(of_tower, rest), 2),
+            "pictures_per_second": {
+                name: round(PICTURES / median(seconds[apart]), 1)
+                for name, apart in (("joined", False), ("apart", True))
+            },
+            "equal": same,
+            "encoded": [policy.sight.encoded - before, 2 * pairs * PICTURES],
+            "load": round(os.getloadavg()[0], 1),
+        }
+        rows.append(row)
+        faster = f"{row['throughput_ratio']:.2f} times as fast with a process"
+        say(f"tower at {row['cost_ratio']} of the rest, {together} prefilled together: {faster}")
+    return rows
+
+
+def built(policy: Any, *, process: bool, together: int) -> Any:
+    from lyceum.engine.embedded import EmbeddedConfig
+
+    encoder = {"process": process, "at_once": BATCH, "ahead": PICTURES}
+    return EmbeddedConfig.model_validate({"prefill_tokens": together * 75, "encoder": encoder}).build(policy)
+
+
+def new_prompts(policy: Any, seed: int) -> list[list[int]]:
+    """Questions under pictures of noise, all different."""
+    import numpy as np
+
+    from lyceum.models.see import data_uri
+
+    prompts: list[list[int]] = []
+    for number in range(PICTURES):
+        pixels = np.random.default_rng((seed, number)).integers(0, 256, (SEEN_SIDE, SEEN_SIDE, 3)).astype(np.uint8)
+        parts = [{"type": "image", "image": data_uri(pixels)}, {"type": "text", "text": "count?"}]
+        prompts.append(policy.render([{"role": "user", "content": parts}]))
+    return prompts
+
+
+def pictures_of(prompt: Sequence[int]) -> list[int]:
+    from lyceum.core.pictures import pictures_among
+
+    return pictures_among(prompt)
+
+
+def ask(policy: Any, engine: Any, prompts: Sequence[list[int]]) -> dict[str, Any]:
+    """One sample under each prompt, and what it took. Pictures are encoded again in each call."""
+    from lyceum.core.types import Request, Sampling
+
+    sampling = Sampling(max_completion_tokens=TOKENS)
+
+    async def answers() -> list[Any]:
+        return await asyncio.gather(
+            *(engine.extend(Request(prompt, [n], sampling)) for n, prompt in enumerate(prompts))
+        )
+
+    began = time.perf_counter(), time.process_time()
+    said = [(sample.tokens, sample.model_logprob) for [sample] in asyncio.run(answers())]
+    return {"wall": time.perf_counter() - began[0], "cpu": time.process_time() - began[1], "said": said}
+
+
 def cpu_seconds(call: Callable[[], Any]) -> float:
     began = time.process_time()
     call()
@@ -259,6 +386,21 @@ def show(result: Mapping[str, Any]) -> None:
                 for row in result["rates"]["rows"]
             ],
         )
+    if "encoder" in result:
+        columns = ("tower / rest", "together", "layers", "speed with the process", "range", "at best", "same bits")
+        rows = [
+            (
+                row["cost_ratio"],
+                row["together"],
+                row["layers"],
+                f"{row['throughput_ratio']:.2f}",
+                f"{row['throughput_ratio_range'][0]:.2f} to {row['throughput_ratio_range'][1]:.2f}",
+                f"{row['best_ratio']:.2f}",
+                "yes" if row["equal"] else "no",
+            )
+            for row in result["encoder"]["rows"]
+        ]
+        table("the encoder in a process of its own", columns, rows)
     if "layout" in result:
         found, measured = result["layout"], ("cpu_seconds", "memory_mib", "encoded")
         rows = [

@@ -82,10 +82,10 @@ def test_features_are_those_of_the_models_own_function_with_its_ratio_and_connec
     pixels = pictures.seen(id).inputs["pixel_values"]
     assert len(pixels) > 1
     with torch.no_grad():
-        [mine] = policy.sight._features([id], None)
+        [mine] = policy.sight.encode([id])
         own = inner.get_image_features(pixel_values=pixels).pooler_output
         torch.testing.assert_close(mine.embedding, own.flatten(0, 1))
-        [mine] = policy.sight._features([at_rate(id, COMPRESSED)], None)
+        [mine] = policy.sight.encode([at_rate(id, COMPRESSED)])
         inner.config.downsample_ratio, kept = 0.25, inner.multi_modal_projector
         inner.multi_modal_projector = inner.picture_rates.connector
         own = inner.get_image_features(pixel_values=pixels).pooler_output

@@ -52,13 +52,17 @@ def test_the_masked_policy_is_that_of_a_prompt_with_masked_pictures(layout):
         tree.roots[0].add_drawn(drawn).grade = Grade(1.0)
     forest = build_forest([tree])
     wanted = forest.trainable(forest.rows())
-    reduction = MaskedPolicy(Mask(share=0.5, patch=4), old=True)
+    reduction = MaskedPolicy(Mask(share=0.5, patch=4), old=False)
     out = row_outputs(policy, forest, wanted, layout=layout, reductions=[reduction])
     plain = row_outputs(policy, forest, wanted, layout=layout)
     assert torch.equal(out.logprob, plain.logprob)
     assert policy.shown is None
     out.columns[LOGPROB].sum().backward()
     assert any(weight.grad is not None for weight in policy.module.parameters())
+
+    once = row_outputs(policy, forest, wanted, layout=layout, reductions=[MaskedPolicy(reduction.mask, old=True)])
+    assert torch.equal(once.columns[LOGPROB], out.columns[LOGPROB])
+    assert not once.columns[LOGPROB].requires_grad
 
     shown = reduction.view(policy)(prompt)
     ids = [id_and_place(token)[0] for token in shown if is_picture(token)]
@@ -81,7 +85,7 @@ def test_the_masked_policy_is_that_of_a_prompt_with_masked_pictures(layout):
 def test_the_loss_falls_as_the_answer_needs_the_picture_more(batch_of):
     mask = [[True, True, False]]
     columns = {name: torch.full((1, 3), -2.0, dtype=torch.float64) for name in (LOGPROB, f"old_{LOGPROB}")}
-    columns["masked_entropy"] = torch.full((1, 3), 0.5, dtype=torch.float64)
+    columns |= dict.fromkeys(("masked_entropy", "old_masked_entropy"), torch.full((1, 3), 0.5, dtype=torch.float64))
     batch = batch_of(mask, advantage=[[0.0, 0.0, 0.0]], **columns)
     objective = PerceptionAware(perception=0.1).build()
     loss, metrics = objective(batch)

@@ -81,6 +81,11 @@ def pictures_in(tokens: Sequence[int]) -> int:
     return sum(token >= FIRST and not token & _PLACES for token in tokens)
 
 
+def pictures_among(tokens: Sequence[int]) -> list[int]:
+    """Ids of the pictures that tokens are of, each once, in order."""
+    return list(dict.fromkeys(id_and_place(token)[0] for token in tokens if is_picture(token)))
+
+
 def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Where the pictures of chat messages are, in their order: a path, or a ``data:`` URI."""
     for message in messages:

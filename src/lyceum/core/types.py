@@ -1352,6 +1352,12 @@ class Reduction(Protocol):
         """Whether its results under the weights at the start of the step are needed too, as ``old_NAME``."""
         ...
 
+    @property
+    def once(self) -> frozenset[str]:
+        """Names of its results, all of them, where no more is needed than ``old_NAME``: they are computed once a step,
+        without gradient. None: each update computes them, with gradient."""
+        return frozenset()
+
     def __call__(
         self, logits: Float[Tensor, "k V"], token: Int[Tensor, " k"], frozen: Mapping[FrozenName, Float[Tensor, "k V"]]
     ) -> Mapping[str, Float[Tensor, "k ..."]]:

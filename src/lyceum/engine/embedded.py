@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from lyceum.core.component import BatchTokens
-from lyceum.core.pictures import FIRST
+from lyceum.core.pictures import FIRST, pictures_among
 from lyceum.core.settings import EngineSettings
 from lyceum.core.types import (
     Choices,
@@ -33,6 +33,7 @@ from lyceum.core.types import (
 )
 from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
+from lyceum.engine._encoder import EncoderSettings, PictureFeatures
 from lyceum.engine._plan import DecodePlan, ModelDecodePlan
 from lyceum.engine._prefill import ModelPrefillPlan, PrefillPlan
 from lyceum.engine._prompts import SharedPrompts
@@ -44,7 +45,7 @@ from lyceum.models.model_cache import KeptCache
 from lyceum.models.packed_paths import logprob_of
 from lyceum.models.policy import Policy
 from lyceum.models.routers import Routers, routed
-from lyceum.models.sight import Features, Sight
+from lyceum.models.sight import Sight
 from lyceum.models.tree_attention import AttentionPlan, TreePlan
 from lyceum.utils import progress
 from lyceum.utils.aio import idle
@@ -73,8 +74,12 @@ class EmbeddedConfig(EngineSettings):
     """Maximum tokens whose cache is kept for callers that continue from inner nodes."""
     keep_states: int = Field(512, ge=0)
     """Maximum states kept for them, one per path, of a model whose layers carry states along the sequence."""
+    encoder: EncoderSettings = EncoderSettings.model_validate({})
+    """How pictures go through the vision tower, for a model that sees."""
 
     def build(self, policy: Policy) -> EmbeddedEngine:
+        if self.encoder.process and policy.sight is None:
+            raise RecipeError("engine.encoder.process: got true, but the model takes no pictures; allowed: false")
         if policy.by_rows is not None:
             from lyceum.engine._rows import RowsEngine
 
@@ -155,7 +160,8 @@ class EmbeddedEngine:
         self._plan: DecodePlan | None = None  # for the current slots; None once they changed
         self._decoder: Decoder | None = None
         self._packs: Packs = {}
-        self._features: dict[int, Features] = {}  # of pictures, under these weights
+        sight = self.policy.sight
+        self._features = None if sight is None else PictureFeatures(sight, self.config.encoder)
 
     def record_routing(self) -> None:
         self._routers = Routers.of(self.policy, "learner.replay_routing: got true")
@@ -184,6 +190,8 @@ class EmbeddedEngine:
         job = Job(request, future, stop_ids, [None] * n, n, self._constraint(request))
         if (sight := self.policy.sight) is not None:
             job.shift = sight.shifts(request.prefix)[-1], sight.shift_after(request.prefix)
+            assert self._features is not None
+            self._features.expect(pictures_among(request.prefix))
         self._waiting.append(job)
         progress.sampled(sequences=n)
         self._start()
@@ -271,8 +279,8 @@ class EmbeddedEngine:
     def _forget_cache(self) -> None:
         """Drop what was computed from the old weights."""
         self._keeper.clear()
-        self._features.clear()
-        if self.policy.sight is not None:
+        if self._features is not None and self.policy.sight is not None:
+            self._features.forget()
             self.policy.sight.forget()
         self._left = {}
         self._packs.clear()

@@ -138,11 +138,12 @@ def row_outputs(
         if not isinstance(reduction, ViewedReduction):
             direct.append(reduction)
             continue
-        with policy.showing(reduction.view(policy)):
-            hidden = hidden_before(policy)
-        bits = None if allowed is None else allowed.to(hidden.device)
-        at = {"temperature": forest.temperature, "reductions": [reduction], "allowed": bits}
-        viewed |= token_outputs(policy, hidden, token.to(hidden.device), **at).columns
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not reduction.once):
+            with policy.showing(reduction.view(policy)):
+                hidden = hidden_before(policy)
+            bits = None if allowed is None else allowed.to(hidden.device)
+            at = {"temperature": forest.temperature, "reductions": [reduction], "allowed": bits}
+            viewed |= token_outputs(policy, hidden, token.to(hidden.device), **at).columns
     beside: dict[FrozenName, Beside] = {}
     read = {name for reduction in direct for name in reduction.models}
     for name, model in (frozen or {}).items():
@@ -186,6 +187,12 @@ def row_outputs(
 def packed_hidden(policy: Policy, forest: Forest, layout: Layout) -> Float[Tensor, "T width"]:
     """Last hidden states of the tokens, packed as the layout has them."""
     return policy.forest_hidden(forest) if layout == "tree" else _rows_hidden(policy, forest)
+
+
+def still_needed(reductions: Iterable[Reduction], forest: Forest) -> list[Reduction]:
+    """Those that an update computes: not those whose results are needed once, and are there."""
+    there = forest.columns.keys()
+    return [each for each in reductions if not each.once or not {f"old_{name}" for name in each.once} <= there]
 
 
 def joined(pieces: Iterable[RowOutputs]) -> RowOutputs:

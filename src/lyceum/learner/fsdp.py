@@ -30,7 +30,7 @@ from jaxtyping import Int
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credited, FrozenName, Gradients, Kept, Objective, Origin, Reduction, StepPlan
-from lyceum.learner._forward import RowOutputs, coupled_micro_batches, joined, micro_batches
+from lyceum.learner._forward import RowOutputs, coupled_micro_batches, joined, micro_batches, still_needed
 from lyceum.learner._link import Link, close, dismiss, link
 from lyceum.learner._link import process_count as process_count
 from lyceum.learner._link import process_number as process_number
@@ -291,8 +291,10 @@ class FsdpLearner(LocalLearner):
         if not kept:
             total.count("rows_in_two_passes", whole.n_rows)
 
+        reductions = still_needed(objective.reductions, forest)
+
         def ask(some: Pieces, *, graph: bool) -> list[RowOutputs]:
-            return self._ask(forest, some, objective.origins, objective.needs, objective.reductions, graph=graph)
+            return self._ask(forest, some, objective.origins, objective.needs, reductions, graph=graph)
 
         outs = [out for some in of_round for out in ask(some, graph=kept)]
         with torch.no_grad():

@@ -43,6 +43,7 @@ from lyceum.learner._forward import (
     packed_hidden,
     row_outputs,
     send_back,
+    still_needed,
 )
 from lyceum.models.frozen import (
     AverageSettings,
@@ -568,7 +569,8 @@ class LocalLearner:
         """Forward some rows; ``total`` counts their tokens as trained."""
         if total is not None:
             self._count(part, total)
-        out = self._row_outputs(self.policy, part, objective.origins, objective.needs, objective.reductions)
+        reductions = still_needed(objective.reductions, part)
+        out = self._row_outputs(self.policy, part, objective.origins, objective.needs, reductions)
         if out.excluded is not None and total is not None:
             row, position = part.trainable(part.rows(), objective.origins).nonzero(as_tuple=True)
             excluded = out.excluded[row.to(out.excluded.device), position.to(out.excluded.device)]

@@ -3,7 +3,6 @@ at load time (``trial.py`` does so without one)."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lyceum.core.pictures import id_and_place, is_picture
+from lyceum.core.pictures import is_picture, pictures_among
 from lyceum.models.picture_tokens import PictureTokens, pictures_of
 from lyceum.models.policy import Policy
 from lyceum.models.see import data_uri
-from lyceum.models.sight import text_model_of, two_way
+from lyceum.models.sight import taken_by, text_model_of, two_way
 from lyceum.models.tree_attention import TreePlan
 from lyceum.models.trial import TOLERANCE
 
@@ -97,8 +96,10 @@ def logits_of(module: PreTrainedModel, pictures: PictureTokens, path: list[int])
 
 def model_inputs(module: PreTrainedModel, pictures: PictureTokens, path: list[int]) -> dict[str, Any]:
     """What transformers' forward takes beside the token ids of a path: its pictures, and which tokens are theirs."""
-    seen = [pictures.seen(id) for id in dict.fromkeys(_ids(path))]
-    names = [name for name in seen[0].inputs if name in _takes(module)] if seen else []
+    seen = [pictures.seen(id) for id in pictures_among(path)]
+    names = (
+        [name for name in seen[0].inputs if name in taken_by(getattr(module, module.base_model_prefix))] if seen else []
+    )
     inputs: dict[str, Any] = {name: torch.cat([each.inputs[name] for each in seen]).to(module.device) for name in names}
     kinds = torch.tensor([[int(is_picture(t)) for t in path]], device=module.device)
     if hasattr(getattr(module, module.base_model_prefix), "get_rope_index"):
@@ -106,15 +107,6 @@ def model_inputs(module: PreTrainedModel, pictures: PictureTokens, path: list[in
     if two_way(getattr(module, module.base_model_prefix)):
         inputs["token_type_ids"] = kinds
     return inputs
-
-
-def _takes(module: PreTrainedModel) -> frozenset[str]:
-    inner: Any = getattr(module, module.base_model_prefix)
-    return frozenset(inspect.signature(inner.get_image_features).parameters)
-
-
-def _ids(path: list[int]) -> list[int]:
-    return [id_and_place(token)[0] for token in path if is_picture(token)]
 
 
 def _prompt(pictures: PictureTokens, tokenizer: Any, module: PreTrainedModel) -> list[int]:

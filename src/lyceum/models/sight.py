@@ -17,8 +17,8 @@ tokens. So for each token
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from jaxtyping import Float, Int
 
@@ -53,6 +53,12 @@ class Features(NamedTuple):
 
     embedding: Float[Tensor, "n width"]
     levels: tuple[Float[Tensor, "n width"], ...] = ()
+
+
+class FeatureSource(Protocol):
+    """Features of pictures under the current weights, computed where they are not there yet."""
+
+    def of(self, ids: Sequence[int]) -> list[Features]: ...
 
 
 class Grid(NamedTuple):
@@ -128,10 +134,12 @@ class Sight:
         """Whether positions have three rows."""
         self.two_way = two_way(self.inner)
         """Whether a picture's tokens see those behind them."""
-        self._takes = frozenset(inspect.signature(self.inner.get_image_features).parameters)
+        self.takes = taken_by(self.inner)
+        """Which inputs of a picture its vision tower takes."""
         self._grids: dict[tuple[int, ...], Grid] = {}
-        self.encoded = self.trained = 0
-        """Pictures that went through the vision tower: all, and those in the learner since they were counted."""
+        self.encoded = self.trained = self.encoded_apart = 0
+        """Pictures that went through the vision tower: all; since they were counted, those in the learner, and those
+        in a process of an engine's own."""
         self.rates = rates_of(causal)
         """The second rate of its pictures; None where there is none."""
         self._routed: dict[int, int] = {}
@@ -150,7 +158,7 @@ class Sight:
         input_ids: Int[Tensor, "1 T"],
         position_ids: Int[Tensor, "1 T"],
         shift: Int[Tensor, " T"] | None = None,
-        features: MutableMapping[int, Features] | None = None,
+        features: FeatureSource | None = None,
         **how: Any,
     ) -> Any:
         """The text model's output.
@@ -158,8 +166,7 @@ class Sight:
         Args:
             position_ids: number of tokens above each.
             shift: of each token, see above; None where there is no picture, or positions have one row.
-            features: of pictures that were computed before under the same weights; new ones are added. None computes
-                all that are there, with gradient.
+            features: of pictures, under the same weights. None computes all that are there, with gradient.
         """
         tokens = input_ids.squeeze(0)
         seen = tokens >= FIRST
@@ -172,7 +179,7 @@ class Sight:
                 raise NotImplementedError("positions of text after a picture are not known here")
             ids, place = _named(tokens[seen])
             distinct, which = torch.unique(ids, return_inverse=True)
-            found = self._features(distinct.tolist(), features)
+            found = self._trained(distinct.tolist()) if features is None else features.of(distinct.tolist())
             start = torch.tensor([0, *(len(each.embedding) for each in found)]).cumsum(0)[:-1].to(which.device)
             row = start[which] + place
             embedded = embedded.index_put(
@@ -199,40 +206,36 @@ class Sight:
 
     # Features ------------------------------------------------------------------------------------------------------
 
-    def _features(self, ids: Sequence[int], known: MutableMapping[int, Features] | None) -> list[Features]:
+    def _trained(self, ids: Sequence[int]) -> list[Features]:
+        self.trained += len(ids)
+        return self.encode(ids)
+
+    def encode(self, ids: Sequence[int]) -> list[Features]:
+        """Features of different pictures that some prompt has shown; those of one shape are computed together."""
         found: dict[int, Features] = {}
-        new = [id for id in ids if known is None or id not in known]
-        for group in _alike([self.pictures.seen(id) for id in new], self._takes):
+        for group in inputs_alike([self.pictures.seen(id) for id in ids], self.takes):
             found |= zip((seen.picture.id for seen in group), self._encode(group), strict=True)
-        if known is None:
-            self.trained += len(ids)
-            return [found[id] for id in ids]
-        known.update(found)
-        return [known[id] for id in ids]
+        return [found[id] for id in ids]
 
     def _encode(self, group: Sequence[Seen]) -> list[Features]:
-        """Features of pictures whose inputs have one shape, by the model's own function."""
         if self.rates is not None:
             return self._encode_at_rate(group)
-        names = [name for name in group[0].inputs if name in self._takes]
-        device = next(iter(self.parameters())).device
-        inputs = {name: torch.cat([seen.inputs[name] for seen in group]).to(device) for name in names}
-        out = self.inner.get_image_features(**inputs, return_dict=True)
         self.encoded += len(group)
-        places = [seen.places for seen in group]
-        flat = _flat(out.pooler_output).split(places)
-        levels = [_flat(level).split(places) for level in getattr(out, "deepstack_features", None) or ()]
-        return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(group))]
+        return encoded(self.inner, [seen.inputs for seen in group], [seen.places for seen in group])
 
     def metrics(self, forest: Forest) -> dict[str, float]:
         """Pictures of a step's forest, and how often the learner encoded one: once for each micro-batch that has it;
         where there are two rates, how many have each."""
         distinct = torch.unique(forest.token[forest.token >= FIRST] >> PLACE_BITS)
-        found = {"pictures/step": float(len(distinct)), "pictures/encoded_in_training": float(self.trained)}
+        found = {
+            "pictures/step": float(len(distinct)),
+            "pictures/encoded_in_training": float(self.trained),
+            "pictures/encoded_apart": float(self.encoded_apart),
+        }
         if self.rates is not None:
             compressed = sum(rate_of(id) == COMPRESSED for id in distinct.tolist())
             found |= {"pictures/compressed": float(compressed), "pictures/full": float(len(distinct) - compressed)}
-        self.trained = 0
+        self.trained = self.encoded_apart = 0
         return found
 
     def _ahead(self, id: int) -> Int[Tensor, " n"]:
@@ -340,7 +343,28 @@ def _named(tokens: Int[Tensor, " n"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " 
     return (tokens ^ FIRST) >> PLACE_BITS, tokens & MOST_PLACES - 1
 
 
-def _alike(all_seen: Sequence[Seen], names: Iterable[str]) -> Iterable[list[Seen]]:
+def taken_by(inner: Any) -> frozenset[str]:
+    """Names of the inputs of a picture that a model's vision tower takes."""
+    return frozenset(inspect.signature(inner.get_image_features).parameters)
+
+
+def encoded(inner: Any, inputs: Sequence[Mapping[str, Tensor]], places: Sequence[int]) -> list[Features]:
+    """Features of pictures whose inputs have one shape, by the model's own function.
+
+    Args:
+        inner: the model that sees; its text model is not asked.
+        places: how many tokens each takes.
+    """
+    device = next(inner.parameters()).device
+    names = [name for name in inputs[0] if name in taken_by(inner)]
+    joined = {name: torch.cat([each[name] for each in inputs]).to(device) for name in names}
+    out = inner.get_image_features(**joined, return_dict=True)
+    flat = _flat(out.pooler_output).split(list(places))
+    levels = [_flat(level).split(list(places)) for level in getattr(out, "deepstack_features", None) or ()]
+    return [Features(flat[n], tuple(level[n] for level in levels)) for n in range(len(places))]
+
+
+def inputs_alike(all_seen: Sequence[Seen], names: Iterable[str]) -> Iterable[list[Seen]]:
     """Pictures by the shapes of their inputs, in order."""
     groups: dict[Any, list[Seen]] = {}
     for seen in all_seen:

@@ -126,6 +126,10 @@ class ServersLost(RunError):
     """
 
 
+class EncoderLost(RunError):
+    """The process that encodes an engine's pictures has ended, failed or passed its time limit; its lines say how."""
+
+
 class NothingGraded(RunError):
     """No trajectory could be graded in several steps in a row, or in an evaluation.
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import of_kind, require_keys, slot
 from lyceum.core.forest import build_forest
-from lyceum.core.pictures import COMPRESSED, FULL, id_and_place, is_picture
+from lyceum.core.pictures import COMPRESSED, FULL, pictures_among
 from lyceum.core.settings import Composition, ObjectiveSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Origin, Task
@@ -141,7 +141,8 @@ class VisualConsistencyRun(SupervisedRun):
     def update_router(self, trees: Sequence[Tree], full: Bool[Tensor, " task"]) -> dict[str, float]:
         """One update towards these labels, of every picture of a task alike."""
         assert self.sight.rates is not None
-        shown = [(id, label) for tree, label in zip(trees, full.tolist(), strict=True) for id in _pictures(tree)]
+        labels = zip(trees, full.tolist(), strict=True)
+        shown = [(id, label) for tree, label in labels for id in pictures_among(tree.root.tokens)]
         with torch.no_grad():
             patches = self.sight.patches([id for id, _ in shown])
         logit = torch.stack([self.sight.rates.logit(each) for each in patches]).float()
@@ -169,8 +170,3 @@ class VisualConsistencyRun(SupervisedRun):
         super().load_state_dict(state)
         self.optimizer.load_state_dict(of_router["optimizer"])
         self.ratios = list(of_router["ratios"])
-
-
-def _pictures(tree: Tree) -> list[int]:
-    """The distinct pictures of a tree's prompt."""
-    return list(dict.fromkeys(id_and_place(token)[0] for token in tree.root.tokens if is_picture(token)))

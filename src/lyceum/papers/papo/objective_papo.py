@@ -75,16 +75,17 @@ class PerceptionAware(PPOClip):
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         loss, metrics = super().surrogate(batch)
-        masked = batch.columns[LOGPROB if self.through_masked else f"old_{LOGPROB}"]
+        when = "" if self.through_masked else "old_"
+        masked, entropy = batch.columns[when + LOGPROB], batch.columns[when + ENTROPY]
         kl = kl_estimate(batch.logprob, masked, "k3")
         loss = loss - self.perception * kl
         if self.masked_entropy:
-            loss = loss + self.masked_entropy * batch.columns[ENTROPY]
+            loss = loss + self.masked_entropy * entropy
         return loss, {
             **metrics,
             "perception/kl": measured(kl, batch.mask),
             "perception/likelier_seen": measured(batch.logprob > masked, batch.mask),
-            "perception/masked_entropy": measured(batch.columns[ENTROPY], batch.mask),
+            "perception/masked_entropy": measured(entropy, batch.mask),
         }
 
 
@@ -106,6 +107,10 @@ class MaskedPolicy(ViewedReduction):
     @property
     def old(self) -> bool:
         return self._old
+
+    @property
+    def once(self) -> frozenset[str]:
+        return frozenset({LOGPROB, ENTROPY} if self._old else ())
 
     def view(self, policy: Policy) -> Callable[[Sequence[int]], list[int]]:
         if policy.sight is None:
