@@ -63,7 +63,7 @@ class GuideModel(GuidanceSettings):
 
 
 @dataclass
-class Mixed(Note):
+class MixedAuthors(Note):
     """Who wrote a task's rollouts.
 
     Attributes:
@@ -88,7 +88,7 @@ class GuideModelGuide(TaskGuide):
         self.settings, self.source = settings, source
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
-        note, learner = Mixed(), context.acting("learner")
+        note, learner = MixedAuthors(), context.acting("learner")
         context.tree.add_note(note)
         mixed = round(self.settings.share * (n or 0))
         plain = await rollout(learner, start, None if n is None else n - mixed) if n is None or mixed < n else []
@@ -123,7 +123,7 @@ class GuideModelGuide(TaskGuide):
         return await guide.ask(tokens, n, sampling, key=(self.settings.kind, *key))
 
     async def begun(
-        self, rollout: Rollout, learner: Context, start: Node, tokens: Sequence[int], note: Mixed
+        self, rollout: Rollout, learner: Context, start: Node, tokens: Sequence[int], note: MixedAuthors
     ) -> list[Node]:
         """The policy's end of what the guide began."""
         fits = len(tokens) < learner.tokens_left(start)
@@ -133,7 +133,7 @@ class GuideModelGuide(TaskGuide):
         return await rollout(learner, begun(start, tokens, learner) if fits else start, 1)
 
     async def finished(
-        self, context: Context, start: Node, prompt: Sequence[int], cut: int, number: int, note: Mixed
+        self, context: Context, start: Node, prompt: Sequence[int], cut: int, number: int, note: MixedAuthors
     ) -> list[Node]:
         """The guide's end of what the policy began: at most so many tokens of the policy's."""
         learner = context.acting("learner")
@@ -159,7 +159,7 @@ class GuideModelGuide(TaskGuide):
         return [end]
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        notes = [note for _, note in notes_of(trees, Mixed)]
+        notes = [note for _, note in notes_of(trees, MixedAuthors)]
         self._metrics = {
             "rollouts/begun": sum(note.begun for note in notes),
             "rollouts/finished": sum(note.finished for note in notes),
