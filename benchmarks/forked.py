@@ -6,8 +6,10 @@ so a process forks others while it computes on one thread.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -74,16 +76,14 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _worker(command: Sequence[str], *, pass_fds: Sequence[int], stdout: IO[bytes], **_: Any) -> Forked:
-    (socket,) = pass_fds
-
+def _worker(module: str, served: socket.socket, said: IO[bytes], **_: Any) -> Forked:
     def serve() -> None:
-        from lyceum.training.worker import main
+        sys.argv = ["worker", str(served.fileno())]
+        importlib.import_module(module).main()
 
-        sys.argv = ["worker", str(socket)]
-        main()
-
-    return Forked(serve, stdout, keep=pass_fds)
+    process = Forked(serve, said, keep=[served.fileno()])
+    served.close()
+    return process
 
 
 @contextmanager
@@ -91,15 +91,8 @@ def forked_workers() -> Any:
     """Let a run's workers be forks of it."""
     from lyceum.runtime import _worker as workers
 
-    class Started:
-        """In the place of the module ``subprocess`` there."""
-
-        Popen = staticmethod(_worker)
-        DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
-
-    usual = workers.subprocess
-    workers.subprocess = Started  # type: ignore[assignment]
+    usual, workers.start_module = workers.start_module, _worker  # type: ignore[assignment]
     try:
         yield
     finally:
-        workers.subprocess = usual
+        workers.start_module = usual

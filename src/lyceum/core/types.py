@@ -530,8 +530,8 @@ class Continuation:
     finish: str
     top: list[TopTokens] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
-    experts: Choices = field(default_factory=no_choices)
-    prefix_experts: Choices = field(default_factory=no_choices)
+    experts: Choices = field(default_factory=no_choices, compare=False)
+    prefix_experts: Choices = field(default_factory=no_choices, compare=False)
 
 
 UnderWay = Literal["refuse", "recompute", "keep"]

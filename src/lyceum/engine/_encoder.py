@@ -17,7 +17,6 @@ import io
 import math
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -33,7 +32,7 @@ from pydantic import Field
 
 from lyceum.core.component import Settings
 from lyceum.models.sight import Features, Sight, inputs_alike
-from lyceum.utils.child_processes import wait_or_kill
+from lyceum.utils.child_processes import import_path, start_module, wait_or_kill
 from lyceum.utils.errors import EncoderLost, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
@@ -209,18 +208,7 @@ class EncoderProcess:
         """Why it has ended."""
         ours, theirs = socket.socketpair()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
-        path = to_json([entry for entry in sys.path if isinstance(entry, str)])
-        # A session of its own: the terminal's Ctrl-C reaches the run alone.
-        self._child = subprocess.Popen(
-            [sys.executable, "-c", program, str(theirs.fileno()), path],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        theirs.close()
+        self._child = start_module(ENTRY, theirs, self._said, path=import_path())
         self._connection = Connection(ours.detach())
         self._thread = ThreadPoolExecutor(1, "lyceum-encoder")
         self._close = weakref.finalize(self, _end, self._connection, self._child)

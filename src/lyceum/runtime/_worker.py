@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,9 +18,8 @@ from typing import IO, Any, Protocol
 from lyceum.core.tree import Tree
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
-from lyceum.utils.child_processes import wait_or_kill
+from lyceum.utils.child_processes import import_path, start_module, wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
-from lyceum.utils.numbers import to_json
 
 log = logging.getLogger(__name__)
 
@@ -97,18 +94,7 @@ class Started:
 
     def __init__(self, served: socket.socket, path: Sequence[str], folder: str | None = None) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {ENTRY} import main; main()"
-        # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(served.fileno()), to_json(list(path))],
-            pass_fds=[served.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            start_new_session=True,
-        )
-        served.close()
+        self.process = start_module(ENTRY, served, self._said, path=path, folder=folder)
 
     def kill(self) -> None:
         self.process.kill()
@@ -169,11 +155,6 @@ class Machines(Protocol):
     def forget(self, files: Iterable[str]) -> None:
         """Take away files of snapshots that nobody needs, where they were brought."""
         ...
-
-
-def import_path() -> list[str]:
-    """Where this process imports from."""
-    return [entry for entry in sys.path if isinstance(entry, str)]
 
 
 class Worker:

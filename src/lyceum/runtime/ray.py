@@ -24,9 +24,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lyceum.runtime._worker import GRACE, Machines, Process, Started, import_path
+from lyceum.runtime._worker import GRACE, Machines, Process, Started
 from lyceum.runtime.processes import Processes
 from lyceum.runtime.wire import Message, receive
+from lyceum.utils.child_processes import import_path
 from lyceum.utils.errors import RecipeError, RunError
 
 KEY_BYTES = 32
