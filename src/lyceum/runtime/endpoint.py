@@ -346,7 +346,7 @@ class ServedEpisode:
             reply.node.detach()
 
     def _token(self, token: int) -> str:
-        return self._endpoint.renderer.token_text(token)
+        return self._endpoint.renderer.text([token])
 
 
 def client_without_socket(respond: Callable[[HttpRequest], Awaitable[HttpReply]], key: str) -> Any:
