@@ -67,16 +67,20 @@ class HttpServer:
             connection.cancel()
         await asyncio.gather(*open_ones, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            with suppress(ConnectionError, asyncio.CancelledError):  # cancelled: by close
-                await self._serve(reader, writer)
-        finally:
-            self._connections.discard(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of ours: where asyncio's own is cancelled before it has begun, as Ctrl-C does, it prints a traceback.
+        connection = asyncio.get_running_loop().create_task(self._talk(reader, writer))
+        self._connections.add(connection)
+
+        def ended(connection: asyncio.Task[None]) -> None:
+            self._connections.discard(connection)
             writer.close()
+
+        connection.add_done_callback(ended)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.CancelledError):  # cancelled: by close
+            await self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = h11.Connection(h11.SERVER)
