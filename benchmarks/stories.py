@@ -94,7 +94,7 @@ def trained(*, quick: bool) -> Path:
     """The model of the recipe, which is trained where it is not there yet."""
     run = CACHE / "stories" / ("quick" if quick else "base")
     if not (run / "model").is_dir():
-        brief = ("stages.0.steps=2", "stages.1.steps=2", "evaluate.n=0") if quick else ()
+        brief = (*(f"stages.{stage}.steps=2" for stage in range(3)), "evaluate.n=0") if quick else ()
         lyceum.train("stories-base", [f"name={run.name}", f"output={run.parent}", *brief], overwrite=True)
     return run / "model"
 

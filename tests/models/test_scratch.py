@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lyceum.models.scratch import build_scratch, character_tokenizer
+from lyceum.models.scratch_stories import build_scratch_stories
 from lyceum.tasks.chain import make_task, retried
 
 
@@ -94,3 +95,17 @@ def test_the_seed_decides_the_weights_and_the_global_stream_is_left_alone():
     other, _ = build_scratch(seed=2, **small)
     assert torch.equal(first.lm_head.weight, again.lm_head.weight)
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+def test_the_model_of_stories_begins_with_heads_that_find_what_stood_after_the_same_name():
+    model, tokenizer = build_scratch_stories()
+    model.set_attn_implementation("eager")
+    text = "Leo has 7 pens. Ann also has 9 coins. Ann has 4 pens. Leo has"
+    encoded = tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        first, second, *_ = model(encoded, output_attentions=True).attentions
+    last = encoded.shape[1] - 1
+    for head in range(4):
+        assert first[0, head, last, last - head - 1] > 0.8
+    found = dict(zip(tokenizer.convert_ids_to_tokens(encoded[0]), second[0, 0, last].tolist(), strict=True))
+    assert found[" 7"] > 5 * max(found[" 9"], found[" 4"])

@@ -334,7 +334,7 @@ LINES: dict[str, Proof] = {
     "stories-base": Proof(
         ["nll"],
         {"stages.0.tasks.levels=[2]": "generation"},
-        [*stages(1, 1, tasks=2), "stages.1.learner.warmup_steps=1"],
+        [*stages(1, 1, 1, tasks=2), "stages.2.learner.warmup_steps=1"],
     ),
     "tig": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "to-backtrack": Proof(

@@ -72,6 +72,7 @@ def build_scratch(
     spread: float = 0.06,
     tokenizer: PreTrainedTokenizerFast | None = None,
     tied: bool = False,
+    biases: bool = False,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """An untrained Llama in float32 and its tokenizer; 976,768 parameters (3.9 MB) with the defaults.
 
@@ -86,6 +87,7 @@ def build_scratch(
             in 300 steps of fine-tuning what 0.02 reaches in 430 (0.1 is slower again).
         tokenizer: another one than of characters.
         tied: whether the embeddings of what is read and of what is predicted are the same.
+        biases: whether the linear layers of attention have biases, 0 at first.
     """
     tokenizer = tokenizer or character_tokenizer(context=context)
     config = LlamaConfig(
@@ -97,6 +99,7 @@ def build_scratch(
         num_key_value_heads=heads,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
+        attention_bias=biases,
         initializer_range=spread,
         bos_token_id=None,
         eos_token_id=SPECIAL.index(EOS),

@@ -2,10 +2,16 @@
 
 Every word of these problems, with the space before it, is one token, and so is every number below 100: a name is then
 found again by one comparison, and a sentence is short. Whatever else a text holds is read character by character.
+
+It begins with what look-ups need and small models are slow to find: heads that look back by a few tokens, and heads
+that find where the same tokens stood before (induction, arXiv:2209.11895). They are set by hand where others are
+random, as mimetic initialisation does it (arXiv:2305.09828).
 """
 
 from __future__ import annotations
 
+import torch
+from jaxtyping import Float
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lyceum.models.scratch import build_scratch, character_tokenizer
@@ -35,11 +41,73 @@ def word_tokenizer(*, context: int = 1024) -> PreTrainedTokenizerFast:
 
 
 def build_scratch_stories(*, seed: int = 0, context: int = 1024) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """An untrained Llama in float32 and its tokenizer; 0.84 million parameters.
+    """A Llama in float32 that was not trained, and its tokenizer; 0.84 million parameters.
 
     Args:
         seed: random seed of the initial weights; the global random state does not change.
         context: maximum sequence length, in tokens.
     """
     tokenizer = word_tokenizer(context=context)
-    return build_scratch(seed=seed, feed_forward=352, context=context, tokenizer=tokenizer, tied=True)
+    model, tokenizer = build_scratch(
+        seed=seed, feed_forward=352, context=context, tokenizer=tokenizer, tied=True, biases=True
+    )
+    begin_with_induction(model, seed=seed)
+    return model, tokenizer
+
+
+SAME = ((1, 2), (2, 3), (0, 1))
+"""What the first heads of the second layer compare, in tokens before: (of the token that looks, of what it finds)."""
+_SHARPNESS = 6.0
+"""Of each pair of rotated units, the bias that makes a head look back."""
+_FAST = 0.05
+"""Radians per token of the rotation (RoPE) above which a pair of units tells distances; the others tell contents."""
+_WRITES, _COMPARES, _COPIES = 0.3, 2.0, 0.3
+"""Scales: of what is written of tokens before, so that it outweighs a token's own embedding; of both sides of a
+comparison; of what is copied. A few values were compared by where the heads look before training."""
+
+
+@torch.no_grad()
+def begin_with_induction(model: LlamaForCausalLM, *, seed: int) -> None:
+    """Sets the weights of attention so that a token finds what stood, earlier, after the tokens before it.
+
+    Head h of the first layer looks at the token h + 1 before, by biases of queries and keys alone, and writes the same
+    projection of it into a part of the residual stream of its own. Heads of the second layer compare such parts
+    (``SAME``): after ``Ann has`` one finds the 7 of ``Ann has 7``, since Ann is one before and two before. All layers
+    after the first copy what they find. All of it is trained like any other weights.
+
+    Args:
+        model: with biases in its attention.
+        seed: random seed; the global random state does not change.
+    """
+    first, second, *_ = layers = [layer.self_attn for layer in model.model.layers]
+    width, size = model.config.hidden_size, first.head_dim
+    heads = width // size
+    random = torch.Generator().manual_seed(seed)
+    angle = model.model.rotary_emb.inv_freq
+    fast = (angle > _FAST).float() * _SHARPNESS
+    slow = (angle <= _FAST).float().repeat(2)[:, None]
+    parts = _orthogonal(width, random).view(width, heads, size)
+    seen = torch.randn(size, width, generator=random) / width**0.5
+    for head in range(heads):
+        own, before = slice(head * size, (head + 1) * size), head + 1
+        # A query turned back by as many tokens agrees best with the key that stands there.
+        first.q_proj.bias[own] = torch.cat([(angle * before).cos() * fast, -(angle * before).sin() * fast])
+        first.k_proj.bias[own] = torch.cat([fast, torch.zeros_like(fast)])
+        first.v_proj.weight[own] = seen
+        first.o_proj.weight[:, own] = parts[:, head] * _WRITES
+    first.q_proj.weight.mul_(0.3)
+    first.k_proj.weight.mul_(0.3)
+    for head, places in enumerate(SAME[:heads]):
+        own = slice(head * size, (head + 1) * size)
+        for projection, place in zip((second.q_proj, second.k_proj), places, strict=True):
+            projection.weight[own] = _COMPARES * slow * (parts[:, place - 1].T if place else seen)
+    for attention in layers[1:]:
+        copied = _orthogonal(width, random)
+        attention.v_proj.weight.copy_(copied)
+        attention.o_proj.weight.copy_(copied.T * _COPIES)
+    for layer in model.model.layers:
+        layer.mlp.down_proj.weight.mul_(0.05)  # else what these add at random drowns the comparisons
+
+
+def _orthogonal(width: int, random: torch.Generator) -> Float[torch.Tensor, "width width"]:
+    return torch.linalg.qr(torch.randn(width, width, generator=random))[0]
