@@ -7,6 +7,7 @@ trees go over a socket from the run to each worker, as on one machine.
 from __future__ import annotations
 
 import hmac
+import importlib
 import os
 import queue
 import secrets
@@ -79,8 +80,7 @@ def connect(address: str | None) -> Any:
         RecipeError: there is no such cluster.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray  # pyright: ignore[reportMissingImports]
-
+    ray: Any = importlib.import_module("ray")
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="warning")
