@@ -19,7 +19,7 @@ from folder_digest import digest
 
 CODES = (0, 1, 2, 3, 130)
 """What README says of them: done, failed, unusable, nothing learnt, stopped."""
-OURS = re.compile(r'Traceback \(most recent call last\):\n(?! *File "[^"]*(reward|tools)\.py")')
+OURS = re.compile(r'Traceback \(most recent call last\):\n(?! *File "[^"]*(reward|tools|hostile)\.py")')
 """A traceback of the program: that of a user's function begins in the user's file."""
 
 
@@ -51,9 +51,9 @@ class Fuzzing:
             removed(leftover)
         shutil.copytree(self.folder / "original", work, symlinks=True)
         apply(case, work)
-        before = digest(work)
+        before = digest(work, without=("__pycache__",))  # which Python itself writes
         ended = self.commands.run(list(case.argv), work)
-        after = digest(work)
+        after = digest(work, without=("__pycache__",))
         self.codes[case.kind, ended.code] += 1
         self.interrupted += ended.interrupts > 0
         found = [*ways_of_ending(ended), *files_that_changed(case, ended, before, after), *what_was_said(case, ended)]
