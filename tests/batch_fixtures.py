@@ -17,6 +17,7 @@ OTHERS = {
     "masked_logprob": -1.5,
     "old_masked_logprob": -1.5,
     "masked_entropy": 1.0,
+    "old_masked_entropy": 1.0,
 }
 """Columns that an objective has from its reductions or its credit."""
 

@@ -36,6 +36,7 @@ class KL:
     old: bool = False
     name: str = "kl"
     seen: tuple = ()
+    once: frozenset = frozenset()
 
     @property
     def models(self):
@@ -54,7 +55,7 @@ class Mean:
 
     pieces: list
     old: bool = True
-    models = frozenset()
+    models = once = frozenset()
 
     def __call__(self, logits, token, frozen):
         self.pieces.append(len(token))

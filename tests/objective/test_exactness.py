@@ -63,7 +63,7 @@ CASES = list(_cases())
 COLUMNS = ("advantage", "old_logprob", "behaviour_logprob", "reference_logprob", "entropy", "value", "old_value")
 
 OTHERS = ("mean_logprob", "old_mean_logprob", "teacher_divergence", "teacher_compared_mass", "relative_entropy")
-OTHERS += ("masked_logprob", "old_masked_logprob", "masked_entropy")
+OTHERS += ("masked_logprob", "old_masked_logprob", "masked_entropy", "old_masked_entropy")
 
 
 def random_batch(batch_of, objective, mask, seed):
