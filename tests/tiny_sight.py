@@ -24,6 +24,7 @@ from transformers.models.auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
+from lyceum.core.types import Continuation
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, processor_of
 from lyceum.models.policy import Policy
 from lyceum.models.scratch import CHAT_TEMPLATE, character_tokenizer
@@ -153,3 +154,9 @@ def asked(text: str, *pictures: str) -> list[dict[str, Any]]:
 
 def prompt_of(policy: Policy, text: str, *pictures: str) -> list[int]:
     return policy.render(asked(text, *pictures))
+
+
+def drawn(answer: list[int]) -> Continuation:
+    """An answer that someone drew with the log-probabilities 0."""
+    none = [0.0] * len(answer)
+    return Continuation(answer, behaviour_logprob=none, model_logprob=none, version=[0] * len(answer), finish="stop")

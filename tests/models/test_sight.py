@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from pydantic import ValidationError
-from tiny_sight import FAMILIES, asked, noise, prompt_of, tiny
+from tiny_sight import FAMILIES, asked, drawn, noise, prompt_of, tiny
 
 from lyceum.core.forest import build_forest
 from lyceum.core.pictures import id_and_place, is_picture
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Continuation, Grade, Request, Sampling, Task
+from lyceum.core.types import Grade, Request, Sampling, Task
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.learner._forward import row_outputs
 from lyceum.models import picture_tokens
@@ -54,11 +54,7 @@ def tree_of(policy, prompt, *answers):
     """A tree of one prompt, with the log-probabilities 0 of answers that someone drew."""
     tree = Tree(Task("t", ()), [Node.prompt(prompt)])
     for answer in answers:
-        none = [0.0] * len(answer)
-        drawn = Continuation(
-            answer, behaviour_logprob=none, model_logprob=none, version=[0] * len(answer), finish="stop"
-        )
-        leaf = tree.root.add_drawn(drawn)
+        leaf = tree.root.add_drawn(drawn(answer))
         leaf.grade = Grade(1.0)
     return tree
 

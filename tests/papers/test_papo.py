@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from tiny_sight import noise, prompt_of, tiny
+from tiny_sight import drawn, noise, prompt_of, tiny
 
 from lyceum.core.forest import build_forest
 from lyceum.core.pictures import id_and_place, is_picture, rate_of
@@ -45,11 +45,7 @@ def test_the_masked_policy_is_that_of_a_prompt_with_masked_pictures(layout):
     answers = ([20, 21, 22], [20, 30])
     tree = Tree(Task("t", ()), [Node.prompt(prompt)])
     for answer in answers:
-        drawn = SimpleNamespace(
-            tokens=answer, behaviour_logprob=[0.0] * len(answer), model_logprob=[0.0] * len(answer),
-            version=[0] * len(answer), finish="stop", top=[], entropy=[],
-        )  # fmt: skip
-        tree.roots[0].add_drawn(drawn).grade = Grade(1.0)
+        tree.roots[0].add_drawn(drawn(answer)).grade = Grade(1.0)
     forest = build_forest([tree])
     wanted = forest.trainable(forest.rows())
     reduction = MaskedPolicy(Mask(share=0.5, patch=4), old=False)
