@@ -13,7 +13,7 @@ import pytest
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.runtime import ray as rays
-from lyceum.runtime.ray import Agent, Cluster, Ray, _known
+from lyceum.runtime.ray import Cluster, Ray, WorkerHost, _known
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError, RunError
 
@@ -109,7 +109,7 @@ def test_a_worker_of_a_cluster_trains_the_same_bits_on_weights_that_are_brought_
 
 
 def test_one_that_is_lost_with_its_machine_is_started_again_and_the_bits_are_the_same(ray, tmp_path, monkeypatch):
-    started = Agent.start
+    started = WorkerHost.start
 
     def lost_once(agent, *args):
         started(agent, *args)
@@ -117,7 +117,7 @@ def test_one_that_is_lost_with_its_machine_is_started_again_and_the_bits_are_the
             ray.kill(ray.actors[0])  # says nothing any more, and is not there to end the process
             os.kill(agent.process.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Agent, "start", lost_once)
+    monkeypatch.setattr(WorkerHost, "start", lost_once)
     assert same(run(tmp_path, "here"), run(tmp_path, "there", "runtime=ray"))
     assert len(ray.actors) == 2
 

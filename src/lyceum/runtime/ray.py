@@ -106,7 +106,7 @@ class Cluster:
         self.host: str = ray.util.get_node_ip_address()
         # Threads: one waits for the process to end while others bring snapshots. Spread: workers of several machines
         # learn nothing from each other, and share nothing that another machine would have to itself.
-        self.agent = ray.remote(Agent).options(
+        self.hosts = ray.remote(WorkerHost).options(
             num_cpus=threads, num_gpus=settings.gpus, max_concurrency=4, scheduling_strategy="SPREAD"
         )
         self.started: list[Remote] = []
@@ -145,7 +145,7 @@ class Remote:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.ray = cluster, cluster.ray
         self.over = threading.Event()
-        self.actor: Any = cluster.agent.remote()
+        self.actor: Any = cluster.hosts.remote()
         self._connection = Future[Connection]()
         self._out = queue.SimpleQueue[tuple[bytes, Sequence[str]] | None]()
         self._why = ""
@@ -255,7 +255,7 @@ def _known(served: socket.socket, key: bytes) -> Connection | None:
     return Connection(served.detach())
 
 
-class Agent:
+class WorkerHost:
     """On the machine of a worker: starts it, brings it snapshots, says how it ended. An actor of Ray's."""
 
     def start(
