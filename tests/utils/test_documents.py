@@ -141,3 +141,9 @@ def plain(value, depth=0):
 def test_what_is_written_is_read_as_it_was(value):
     found = read_yaml(write_yaml({"key": [value]}))["key"][0]
     assert (found, type(found)) == (value, type(value))
+
+
+def test_what_is_set_where_an_alias_stands_is_set_there_alone():
+    read = read_yaml("one: &it {lr: 1}\ntwo: *it\nthree: [*it]")
+    read["two"]["lr"] = 2
+    assert read == {"one": {"lr": 1}, "two": {"lr": 2}, "three": [{"lr": 1}]}

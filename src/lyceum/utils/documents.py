@@ -16,7 +16,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import yaml
 
@@ -56,7 +56,7 @@ def read_yaml(text: str, *, limits: DocumentLimits = DOCUMENT) -> Any:
     """The plain values (None, bool, int, float, str, list, dict with str keys) of one YAML document.
 
     Numbers are those of YAML 1.2, with ``_`` between digits as in Python: ``1e-4`` is a number, ``010`` is ten,
-    ``1:30`` and ``2026-01-31`` are texts. Keys are texts: ``1: x`` has the key ``"1"``.
+    ``1:30`` and ``2026-01-31`` are texts. Keys are texts: ``1: x`` has the key ``"1"``. An alias is a copy.
 
     Raises:
         DocumentError: it is not YAML, a key appears twice, a tag asks for something other than plain values, a text is
@@ -64,13 +64,20 @@ def read_yaml(text: str, *, limits: DocumentLimits = DOCUMENT) -> Any:
     """
     _check_characters(text, limits)
     try:
-        return _Loader(text, limits).get_single_data()
+        return _apart(_Loader(text, limits).get_single_data())
     except DocumentError:
         raise
     except yaml.YAMLError as error:
         raise DocumentError(_line(error)) from error
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError) as error:  # !!bool maybe: a KeyError
         raise DocumentError(f"{type(error).__name__}: {_line(error)}") from error
+
+
+def _apart(value: Any) -> Any:
+    """The value with nothing in it twice: where an alias stands, what is set later is set there alone."""
+    if isinstance(value, dict):
+        return {key: _apart(item) for key, item in cast("dict[str, Any]", value).items()}
+    return [_apart(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def write_yaml(value: Any, **how: Any) -> str:
