@@ -10,6 +10,8 @@ random, as mimetic initialisation does it (arXiv:2305.09828).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -79,11 +81,12 @@ def begin_with_induction(model: LlamaForCausalLM, *, seed: int) -> None:
         model: with biases in its attention.
         seed: random seed; the global random state does not change.
     """
-    first, second, *_ = layers = [layer.self_attn for layer in model.model.layers]
+    inner: Any = model.model
+    first, second, *_ = layers = [layer.self_attn for layer in inner.layers]
     width, size = model.config.hidden_size, first.head_dim
     heads = width // size
     random = torch.Generator().manual_seed(seed)
-    angle = model.model.rotary_emb.inv_freq
+    angle = inner.rotary_emb.inv_freq
     fast = (angle > _FAST).float() * _SHARPNESS
     slow = (angle <= _FAST).float().repeat(2)[:, None]
     parts = _orthogonal(width, random).view(width, heads, size)
@@ -105,7 +108,7 @@ def begin_with_induction(model: LlamaForCausalLM, *, seed: int) -> None:
         copied = _orthogonal(width, random)
         attention.v_proj.weight.copy_(copied)
         attention.o_proj.weight.copy_(copied.T * _COPIES)
-    for layer in model.model.layers:
+    for layer in inner.layers:
         layer.mlp.down_proj.weight.mul_(0.05)  # else what these add at random drowns the comparisons
 
 
