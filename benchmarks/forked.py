@@ -24,10 +24,11 @@ class Forked:
 
     Args:
         out: where it writes, errors too.
-        keep: open files that it has; all others are closed.
+        keep: open files that it has; all others are closed. None: it has all, as a process that forks others needs
+            them (pyarrow closes a pipe of its own as it is forked).
     """
 
-    def __init__(self, call: Callable[[], object], out: IO[bytes], keep: Sequence[int] = ()) -> None:
+    def __init__(self, call: Callable[[], object], out: IO[bytes], keep: Sequence[int] | None = ()) -> None:
         self.returncode: int | None = None
         sys.stdout.flush()
         self.pid = os.fork()
@@ -39,7 +40,7 @@ class Forked:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
             begin = 3
-            for number in [*sorted(keep), 1 << 16]:
+            for number in () if keep is None else [*sorted(keep), 1 << 16]:
                 os.closerange(begin, number)
                 begin = number + 1
             call()

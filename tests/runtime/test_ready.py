@@ -139,7 +139,7 @@ def test_a_run_that_was_stopped_samples_nothing_again_that_was_finished(keys, fo
 def test_a_run_that_was_killed_trains_each_group_once(keys, folder):
     recipe = load_recipe("grpo", [*keys, *DAPO, "name=lost", "checkpoint_every=1", "steps=6"])
     with (folder / "said").open("wb") as said:
-        process = Forked(lambda: train(recipe), said)
+        process = Forked(lambda: train(recipe), said, keep=None)
     metrics = folder / "lost" / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
         assert process.poll() is None
