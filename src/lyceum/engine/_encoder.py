@@ -32,7 +32,7 @@ from pydantic import Field
 
 from lyceum.core.component import Settings
 from lyceum.models.sight import Features, Sight, inputs_alike
-from lyceum.utils.child_processes import import_path, start_module, wait_or_kill
+from lyceum.utils.child_processes import import_path, lines_said, start_module, wait_or_kill
 from lyceum.utils.errors import EncoderLost, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
@@ -274,9 +274,8 @@ class EncoderProcess:
     def _lose(self, how: str) -> NoReturn:
         self._child.kill()
         self._close()
-        self._said.seek(0)
-        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        self.lost = EncoderLost([f"engine.encoder: its process {how}", *map(printable, lines[-5:])])
+        last = lines_said(self._said)[-5:]
+        self.lost = EncoderLost([f"engine.encoder: its process {how}", *map(printable, last)])
         raise self.lost
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from lyceum.utils.child_processes import wait_or_kill
+from lyceum.utils.child_processes import lines_said, wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
 from lyceum.utils.threads import usable_cores
 
@@ -84,8 +84,7 @@ class _Other:
         """Why it ended, in a line; none where it runs, or is done."""
         if not self.process.poll():
             return []
-        self.said.seek(0)
-        lines = [line.strip() for line in self.said.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in lines_said(self.said)]
         # torch's and Python's own warnings at exit come after the error.
         errors = [line for line in lines if "Error" in line and not line.startswith(("File", "raise"))] or lines
         code = self.process.returncode

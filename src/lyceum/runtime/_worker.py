@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 from lyceum.core.tree import Tree
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
-from lyceum.utils.child_processes import import_path, start_module, wait_or_kill
+from lyceum.utils.child_processes import import_path, lines_said, start_module, wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
 
 log = logging.getLogger(__name__)
@@ -103,9 +103,7 @@ class Started:
         return how_it_ended(self.process.wait())
 
     def last_words(self) -> list[str]:
-        self._said.seek(0)
-        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-5:]
+        return lines_said(self._said)[-5:]
 
     def end(self) -> None:
         """Wait until it has ended, its socket being closed, or kill it."""

@@ -103,10 +103,10 @@ class Cluster:
     def __init__(self, settings: Ray, folder: Path, threads: int) -> None:
         self.ray = ray = connect(settings.address)
         self.folder = folder
-        self.host: str = ray.util.get_node_ip_address()
-        # Threads: one waits for the process to end while others bring snapshots. Spread: workers of several machines
-        # learn nothing from each other, and share nothing that another machine would have to itself.
-        self.hosts = ray.remote(WorkerHost).options(
+        self.listens_at: str = ray.util.get_node_ip_address()
+        # Threads: one waits for the process to end while others bring snapshots. Spread: no machine is filled while
+        # another is idle, since workers do not talk to each other.
+        self.worker_hosts = ray.remote(WorkerHost).options(
             num_cpus=threads, num_gpus=settings.gpus, max_concurrency=4, scheduling_strategy="SPREAD"
         )
         self.started: list[Remote] = []
@@ -145,7 +145,7 @@ class Remote:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.ray = cluster, cluster.ray
         self.over = threading.Event()
-        self.actor: Any = cluster.hosts.remote()
+        self.actor: Any = cluster.worker_hosts.remote()
         self._connection = Future[Connection]()
         self._out = queue.SimpleQueue[tuple[bytes, Sequence[str]] | None]()
         self._why = ""
@@ -207,7 +207,7 @@ class Remote:
             EOFError: it was ended before.
         """
         key = secrets.token_bytes(KEY_BYTES)
-        with socket.create_server((self.cluster.host, 0)) as server:
+        with socket.create_server((self.cluster.listens_at, 0)) as server:
             server.settimeout(0.5)
             here = {name: version(name) for name in SAME}
             folders = str(self.cluster.folder), os.getcwd()

@@ -42,6 +42,12 @@ def start_module(
     return process
 
 
+def lines_said(said: IO[bytes]) -> list[str]:
+    """The lines of what a process has printed into a file, without empty ones."""
+    said.seek(0)
+    return [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+
+
 def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> None:
     """Wait for a process that has been told to end, and kill it if it has not by then."""
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from lyceum.utils.child_processes import wait_or_kill
+from lyceum.utils.child_processes import lines_said, wait_or_kill
 from lyceum.utils.errors import how_it_ended
 
 GRACE = 15.0
@@ -49,8 +49,7 @@ class StartedServer:
         code = self.process.poll()
         if code is None:
             return None
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in lines_said(self._said)]
         errors = [line for line in lines if "Error" in line] or lines
         return f"the server {how_it_ended(code)}" + (f": {errors[-1]:.500}" if errors else "")
 
