@@ -41,6 +41,12 @@ def test_what_a_proposal_earns(accuracy, learnability, difficulty):
     assert earned_by(accuracy, "difficulty") == difficulty
 
 
+def test_diversity_is_the_variance_of_the_outcomes_over_the_largest():
+    # Of a 0/1 outcome with mean 1/4 the variance is 3/16, at most 1/4.
+    assert earned_by(0.25, "diversity") == 0.75
+    assert [earned_by(m, "diversity") for m in (0.0, 0.5, 1.0)] == [0, 1, 0]
+
+
 def test_a_proposal_is_solved_and_earns_what_the_solver_missed():
     # The solver answers s0 once in four: the proposal earns 3/4; s1 is no task.
     context = FakeContext({"s0": [RIGHT, WRONG, WRONG, WRONG]})

@@ -18,6 +18,9 @@ from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Message, ProposedSource, Rollout, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of, writable
 from lyceum.utils.aio import gather
+from lyceum.utils.numbers import mean
+
+Earned = Literal["learnability", "difficulty", "diversity"]
 
 
 class ProposerSolver(GuidanceSettings):
@@ -29,9 +32,10 @@ class ProposerSolver(GuidanceSettings):
     kind: Literal["proposer-solver"] = "proposer-solver"
     proposals: int = Field(default=4, ge=1, le=256)
     """Proposals per drawn task; each is answered as often as the rollout samples."""
-    earns: Literal["learnability", "difficulty"] = "learnability"
+    earns: Earned = "learnability"
     """What a proposal earns, where m is the solver's accuracy on it: ``learnability`` 1 - m, but 0 at m = 0 and at
-    m = 1 (Absolute Zero); ``difficulty`` 1 - m (Search Self-play, arXiv:2510.18821)."""
+    m = 1 (Absolute Zero); ``difficulty`` 1 - m (Search Self-play, arXiv:2510.18821); ``diversity`` 4 m (1 - m), the
+    variance of the answers' outcomes over the largest that there is (Syn-GRPO, arXiv:2511.19343)."""
     rejected: float = Field(default=-1.0, ge=-100, le=100)
     """What a rejected proposal earns."""
 
@@ -125,8 +129,13 @@ class ProposerSolverGuide(TaskGuide):
             "proposals/rejected": rejected.total(),
             **{f"rejected/{reason}": times for reason, times in sorted(rejected.items())},
         }
+        if accuracy and self.settings.earns == "diversity":
+            self._metrics["proposals/diversity"] = mean([earned_by(share, "diversity") for share in accuracy])
 
 
-def earned_by(accuracy: float, how: Literal["learnability", "difficulty"]) -> float:
-    """What a proposal earns where the solver has this accuracy: 1 - m; as learnability 0 where m is 0 or 1."""
+def earned_by(accuracy: float, how: Earned) -> float:
+    """What a proposal earns where the solver has this accuracy: 1 - m; as learnability 0 where m is 0 or 1; as
+    diversity 4 m (1 - m)."""
+    if how == "diversity":
+        return 4 * accuracy * (1 - accuracy)
     return 0.0 if how == "learnability" and accuracy in (0.0, 1.0) else 1.0 - accuracy

@@ -1,0 +1,17 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "syn-grpo": Proof(
+        ["guidance/proposer-solver/proposals/diversity"],
+        {"stages.rl.guidance.0.earns=difficulty": "grades", "stages.rl.guidance.0.proposals=2": "generation"},
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[
+            *stages(24, 1, tasks=1),
+            "stages.start.tasks_per_step=16",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
