@@ -1,0 +1,3 @@
+"""PilotRL: Training Language Model Agents via Global Planning-Guided Progressive Reinforcement Learning,
+arXiv:2508.00344.
+"""
