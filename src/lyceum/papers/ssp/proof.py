@@ -1,0 +1,21 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "ssp": Proof(
+        [
+            "guidance/search-self-play/questions/answered",
+            "guidance/search-self-play/searches/proposer",
+            "guidance/search-self-play/rejected/documents",
+        ],
+        {"stages.rl.guidance.0.least_right=0": "generation", "stages.rl.guidance.0.questions=2": "generation"},
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[
+            *stages(28, 1, tasks=1),
+            "stages.start.tasks_per_step=16",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
