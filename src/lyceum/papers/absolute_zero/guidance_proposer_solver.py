@@ -122,7 +122,7 @@ class ProposerSolverGuide(TaskGuide):
         notes = [note for _, note in notes_of(trees, Proposals)]
         accuracy = [share for note in notes for share in note.accuracy]
         rejected = sum((Counter(note.rejected) for note in notes), Counter[str]())
-        self._metrics = {
+        metrics: dict[str, float] = {
             "proposals/all": sum(note.proposed for note in notes),
             "proposals/solved_between": sum(0 < share < 1 for share in accuracy),
             "proposals/distinct_in_group": sum(note.distinct for note in notes),
@@ -130,7 +130,8 @@ class ProposerSolverGuide(TaskGuide):
             **{f"rejected/{reason}": times for reason, times in sorted(rejected.items())},
         }
         if accuracy and self.settings.earns == "diversity":
-            self._metrics["proposals/diversity"] = mean([earned_by(share, "diversity") for share in accuracy])
+            metrics["proposals/diversity"] = mean([earned_by(share, "diversity") for share in accuracy])
+        self._metrics = metrics
 
 
 def earned_by(accuracy: float, how: Earned) -> float:

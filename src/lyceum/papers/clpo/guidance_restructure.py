@@ -140,14 +140,15 @@ class RestructureGuide(TaskGuide):
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, Restructured)]
-        self._metrics = {
+        metrics: dict[str, float] = {
             "rewritings/all": sum(note.written for note in notes),
             "rewritings/rejected": sum(note.rejected for note in notes),
         }
         for way in ("simplify", "diversify"):
             of = [note for note in notes if note.way == way]
-            self._metrics[f"groups/{way}"] = len(of)
+            metrics[f"groups/{way}"] = len(of)
             answered = [note for note in of if note.after]
             if answered:
-                self._metrics[f"{way}/before"] = mean([note.before or 0.0 for note in answered])
-                self._metrics[f"{way}/after"] = mean([share for note in answered for share in note.after])
+                metrics[f"{way}/before"] = mean([note.before or 0.0 for note in answered])
+                metrics[f"{way}/after"] = mean([share for note in answered for share in note.after])
+        self._metrics = metrics

@@ -58,7 +58,7 @@ class DialogueTree(Turns):
         were one too many."""
         [(begin, _)] = await talk.begins(1)
         states, finished = [begin], list[Node]()
-        counts = dict.fromkeys(("turns", "malformed", "equal", "over_width"), 0)
+        counts: dict[str, int] = dict.fromkeys(("turns", "malformed", "equal", "over_width"), 0)
         while states and len(finished) < samples:
             drawn = await gather(talk.extend(place, self.branch) for place in states)
             going = [

@@ -115,10 +115,11 @@ class ThoughtCorrectorGuide(TaskGuide):
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, Corrections)]
-        self._metrics = {
+        metrics: dict[str, float] = {
             "thoughts/looked_at": sum(note.looked_at for note in notes),
             "thoughts/corrected": sum(note.corrected for note in notes),
             "tokens/kept": sum(note.kept for note in notes),
         }
         if notes:
-            self._metrics["thoughts/distinct"] = mean([note.distinct for note in notes])
+            metrics["thoughts/distinct"] = mean([note.distinct for note in notes])
+        self._metrics = metrics

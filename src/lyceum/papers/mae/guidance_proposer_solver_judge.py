@@ -205,7 +205,7 @@ class ProposerSolverJudgeGuide(TaskGuide):
         quality, scores, right = (
             [one for note in notes for one in getattr(note, name)] for name in ("quality", "scores", "right")
         )
-        self._metrics = {
+        metrics: dict[str, float] = {
             "questions/all": sum(note.written for note in notes),
             "questions/answered": sum(note.answered for note in notes),
             "questions/drifted": sum(note.drifted for note in notes),
@@ -213,4 +213,5 @@ class ProposerSolverJudgeGuide(TaskGuide):
         }
         for name, values in (("judgements/quality", quality), ("judgements/score", scores), ("judge/right", right)):
             if values:
-                self._metrics[name] = mean([float(value) for value in values])
+                metrics[name] = mean([float(value) for value in values])
+        self._metrics = metrics

@@ -164,14 +164,15 @@ class GlobalPlanGuide(TaskGuide):
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, PlansDone)]
         accuracy, done = ([one for note in notes for one in getattr(note, name)] for name in ("accuracy", "done"))
-        self._metrics = {
+        metrics: dict[str, float] = {
             "plans/written": sum(note.written for note in notes),
             "plans/leaked": sum(note.leaked for note in notes),
             "plans/truncated": sum(note.truncated for note in notes),
             "plans/told_apart": sum(len(set(note.accuracy)) > 1 for note in notes),
         }
         if accuracy:
-            self._metrics["accuracy/mean"] = mean(accuracy)
+            metrics["accuracy/mean"] = mean(accuracy)
         if done:
-            self._metrics["adherence/mean"] = mean(done)
-            self._metrics["adherence/partial"] = sum(share < 1 for share in done)
+            metrics["adherence/mean"] = mean(done)
+            metrics["adherence/partial"] = sum(share < 1 for share in done)
+        self._metrics = metrics

@@ -91,7 +91,8 @@ class JudgedSearchEnvironment:
         return None if found is None else (int(found[1]) + int(found[2])) % MODULUS
 
     async def step(self, state: Looked, turn: Node, said: str, context: GradingContext) -> Observation[Looked]:
-        of, counts = self.settings, dict.fromkeys(COUNTED, 0)
+        of = self.settings
+        counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
         reward = 0.0
         if state.result is not None:
             mark = said[:1] if said[:1] in (of.keep, of.drop) else ""

@@ -29,7 +29,7 @@ class Probes(GuidanceSettings):
     """
 
     kind: Literal["probes"] = "probes"
-    prompts: tuple[str, ...] = Field(min_length=1, max_length=64)
+    prompts: tuple[str, ...] = Field(("That may be wrong. I look it up in another way.",), min_length=1, max_length=64)
     """Texts that may be inserted, each as likely."""
     share: float = Field(default=0.25, gt=0, le=1)
     """Most probes of a group, as a share of its trajectories (no unit), rounded to whole ones, at least one."""

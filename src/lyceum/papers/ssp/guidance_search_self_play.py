@@ -160,11 +160,12 @@ class SearchSelfPlayGuide(TaskGuide):
         notes = [note for _, note in notes_of(trees, Searched)]
         accuracy = [share for note in notes for share in note.accuracy]
         rejected = sum((Counter(note.rejected) for note in notes), Counter[str]())
-        self._metrics = {
+        metrics: dict[str, float] = {
             "questions/all": sum(note.asked for note in notes),
             "questions/answered": len(accuracy),
             "searches/proposer": sum(note.searches for note in notes),
             **{f"rejected/{reason}": times for reason, times in sorted(rejected.items())},
         }
         if accuracy:
-            self._metrics["accuracy/mean"] = mean(accuracy)
+            metrics["accuracy/mean"] = mean(accuracy)
+        self._metrics = metrics
