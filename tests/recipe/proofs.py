@@ -109,6 +109,15 @@ LINES: dict[str, Proof] = {
         ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
+    "craft-gui": Proof(
+        ["reward/part/task#2", "reward/part/format", LEARNS],
+        {
+            **{f"stages.{phase}.curriculum=uniform": "draw" for phase in ("easy", "middle", "hard")},
+            "reward=[task]": "grades",
+        },
+        [*stages(1, 1, 1, 1), "model={beside}/model"],
+        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+    ),
     "cure": Proof(
         ["rollout/critical_tokens/resampled", "groups_dropped", "reward/part/overlong < 0"],
         {f"stages.0.rollout={FLAT}": "draw", **WITHOUT_PENALTY},

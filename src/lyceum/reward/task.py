@@ -23,21 +23,23 @@ class TaskReward(RewardSettings):
     kind: Literal["task"] = "task"
     part: str | None = Field(default=None, max_length=60)
     """The part of the verifier's grade that is paid, such as ``overlap`` of tasks ``screens``; null: its outcome."""
+    absent: float | None = None
+    """What a grade without that part is paid, where tasks of several sources are mixed; null: it is ungraded."""
     steps: bool = True
     """Pass on the steps that the verifier judges, if it judges any; false leaves process rewards to another part."""
 
     def build(self, source: TaskSource) -> Grader:
         grader = source.grader()
         if self.part is not None:
-            grader = OnePart(grader, self.part)
+            grader = OnePart(grader, self.part, self.absent)
         return grader if self.steps else WithoutSteps(grader)
 
 
 class OnePart(BaseGrader):
     """The grades of another grader with one of their parts in the place of the outcome."""
 
-    def __init__(self, inner: Grader, part: str) -> None:
-        self.inner, self.part = inner, part
+    def __init__(self, inner: Grader, part: str, absent: float | None = None) -> None:
+        self.inner, self.part, self.absent = inner, part, absent
 
     def within(self) -> dict[str, Grader]:
         return {"task": self.inner}
@@ -48,9 +50,10 @@ class OnePart(BaseGrader):
     def paid(self, grade: Grade) -> Grade:
         if grade.outcome is None:
             return grade
-        if self.part not in grade.parts:
+        paid = grade.parts.get(self.part, self.absent)
+        if paid is None:
             return Grade.ungraded(f"the verifier gives no part {self.part!r}; it gives: {', '.join(grade.parts)}")
-        return replace(grade, outcome=grade.parts[self.part], parts={})
+        return replace(grade, outcome=paid, parts={})
 
 
 class WithoutSteps(BaseGrader):
