@@ -1,0 +1,20 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "driveagent-r1": Proof(
+        ["guidance/forced-modes/groups/contrasted", "rollout/turns/calls", "reward/part/tool-calls"],
+        {
+            "stages.forced.guidance=[]": "generation",
+            "stages.chosen.reward=[{kind: task, steps: false}]": "grades",
+        },
+        [*stages(1, 2, 1, tasks=3), "model={beside}/model"],
+        beside=[
+            *stages(16, 1, 1, tasks=1),
+            "stages.start.tasks_per_step=12",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
