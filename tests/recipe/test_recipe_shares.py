@@ -19,6 +19,7 @@ OVERLONG = "The overlong penalty is a bound and not a signal, as in"
 INTENDED = {
     "adaptive-dapo": {"code": OVERLONG},
     "archer": {"task": "Q towards the reward plus 0.95 times the target copy's value of the next state"},
+    "autotriton": {"code": "decides whether the execution counts"},
     "carl": {"rubric": "one main term, how far a solution gets"},
     "cory": {"outcome": KL},
     "cos-m-o-s": {"curiosity": "whether the text is a chain (one that is none earns half)"},

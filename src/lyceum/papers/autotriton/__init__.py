@@ -1,0 +1,1 @@
+"""AutoTriton: Automatic Triton Programming with Reinforcement Learning in LLMs, arXiv:2507.05687."""

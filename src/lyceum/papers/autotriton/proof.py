@@ -1,0 +1,11 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import WRITES_PROGRAMS, Proof, stages
+
+PROOFS = {
+    "autotriton": Proof(
+        ["reward/part/format/failed", "reward/part/format"],
+        {"reward=[code]": "grades"},
+        WRITES_PROGRAMS + stages(17, 2, tasks=3)[2:],
+    ),
+}
