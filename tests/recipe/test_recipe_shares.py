@@ -27,6 +27,7 @@ INTENDED = {
     "dapo": {"task": OVERLONG},
     "deepsearch": {"outcome": OVERLONG},
     "empg": {"outcome": "With their zeta the bonus is a nuance"},
+    "extract-method": {"outcome": KL},
     "grpo-tcr": {"task": OVERLONG},
     "hapo": {"task": OVERLONG},
     "p3o": {"outcome": KL},

@@ -1,0 +1,25 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "extract-method": Proof(
+        [
+            "reward/part/refactored/parses",
+            "reward/part/refactored/parses < 1",
+            "reward/part/refactored/extracted",
+        ],
+        {"reward.1.extracted=0": "grades", "reward.1.parses=0": "grades"},
+        [*stages(1, 2), "model={beside}/model"],
+        given={
+            f"reward/part/refactored/parses{bound}": "programs, some of which can be parsed, which is what is paid"
+            for bound in ("", " < 1")
+        },
+        beside=[
+            *stages(34, 1, tasks=1),
+            "stages.start.tasks_per_step=16",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
