@@ -10,6 +10,6 @@ PROOFS = {
             "stages.0.rollout={kind: best-first, trajectories: null, depth: 12, max_nodes: 64, step: {by: marker, "
             "markers: ['='], tokens: 16}, sampling: {max_completion_tokens: 80}}": "generation",
         },
-        ["steps=1", "rounds=1", "tasks_per_round=2", "tasks.levels=[6]"],
+        ["steps=2", "rounds=1", "tasks_per_round=2", "tasks.levels=[6]"],
     ),
 }
