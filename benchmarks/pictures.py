@@ -1,13 +1,14 @@
-"""Pictures: tokens saved by their rates, the learner's two layouts under one picture, an encoder in its own process.
+"""Pictures: what methods learn, tokens saved by rates, the learner's two layouts, an encoder in a process of its own.
 
-    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout encoder] [--quick]
+    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout encoder arms] [--quick]
 
 ``rates``: the recipe ``vico`` after ``pictures-base``, both smaller than shipped; then greedy answers to held-out
 questions with every picture at the full rate, all compressed, either at random, and as the router says. Runs stay in
 ``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on groups of 8 samples under a picture
 of 256 tokens. ``encoder``: one answer to each of 64 new pictures, with the vision tower in the engine's process and in
 its own, where it costs a quarter of what prefill and decoding do, as much, and four times as much; all prompts
-prefilled together, or 8 after another. What is not asked for stays in the file.
+prefilled together, or 8 after another. ``arms``: methods that go on from one base per seed, see ``picture_arms.py``;
+about two minutes of a core for each run. What is not asked for stays in the file.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, cast
 
+import picture_arms
 from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
 from layout import stepper
 
@@ -48,7 +50,7 @@ GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
 """Of the layout's forest: pictures, samples under each, their tokens, pixels of a picture."""
 
 
-CASES = ("rates", "layout", "encoder")
+CASES = ("rates", "layout", "encoder", "arms")
 PICTURES, BATCH, TOKENS, SEEN_SIDE = 64, 8, 16, 96
 """Of the encoder's: new pictures in a round, prompts prefilled together, tokens of an answer, pixels of a picture."""
 COSTS = (0.25, 1.0, 4.0)
@@ -59,6 +61,9 @@ def main() -> None:
     parser.add_argument("--on", nargs="+", choices=CASES, default=[*CASES])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--questions", type=int, help="held-out questions of each seed")
+    parser.add_argument("--arms", nargs="+", choices=picture_arms.ARMS, default=[*picture_arms.ARMS])
+    parser.add_argument("--learning-rates", nargs="+", default=picture_arms.RATES, help="of every arm, in seed 0")
+    parser.add_argument("--tokens", type=int, default=picture_arms.TOKENS, help="sampled tokens of a run of the arms")
     options = parser.parse_args()
     import torch
 
@@ -80,7 +85,30 @@ def main() -> None:
         rows = [row for cost in costs for row in encoders(cost, pairs=2 if options.quick else 7)]
         result["encoder"] = {"machine": machine(), "rows": rows}
         write(result, options.out)
+    if "arms" in options.on:
+        on_arms(result, options)
     show(result)
+
+
+def on_arms(result: dict[str, Any], options: Any) -> None:
+    """What is missing of the arms; the file is written after each run."""
+    folder = HERE / ("arms-quick" if options.quick else "arms")
+
+    def base_of(seed: int) -> Path:
+        steps = ("steps=4", "tasks_per_step=4") if options.quick else ()
+        return trained(f"{folder.name}-base-{seed}", "pictures-base", f"seed={seed}", *steps)
+
+    def done(rows: list[dict[str, Any]]) -> None:
+        facts = {"definitions": picture_arms.DEFINITIONS, "tasks": picture_arms.TASKS, "machine": machine()}
+        result["arms"] = facts | {"rows": rows, "summary": picture_arms.summary(rows)}
+        write(result, options.out)
+
+    arms, rates, tokens = options.arms, options.learning_rates, options.tokens
+    questions = options.questions or (12 if options.quick else picture_arms.QUESTIONS)
+    if options.quick:
+        arms, rates, tokens = ("grpo", "sft"), rates[:1], 1000
+    known = result.get("arms", {}).get("rows", ())
+    picture_arms.run_arms(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
 
 
 # Rates ---------------------------------------------------------------------------------------------------------------
@@ -133,7 +161,6 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
 def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str, Any]:
     """Greedy answers to the same questions in each round: their accuracy, tokens and cost."""
     from lyceum.core.pictures import COMPRESSED, id_and_place, is_picture, rate_of
-    from lyceum.core.types import Request, Sampling
     from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
     from lyceum.evaluation.intervals import wilson
     from lyceum.tasks.pictures import Pictures
@@ -144,16 +171,12 @@ def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str
     prompts: list[list[int]] = []
     samples: list[Any] = []
 
-    async def answers(engine: EmbeddedEngine) -> list[Any]:
-        sampling = Sampling(temperature=0.0, max_completion_tokens=24)
-        return await asyncio.gather(*(engine.extend(Request(prompt, [0], sampling)) for prompt in prompts))
-
     for _ in range(rounds):
         policy.sight.forget()
         engine = EmbeddedEngine(policy, EmbeddedConfig.model_validate({}))
         began = time.process_time()
         prompts = [policy.render(task.messages) for task in tasks]
-        samples = [sample for [sample] in asyncio.run(answers(engine))]
+        samples = asyncio.run(picture_arms.answers(engine, prompts))
         seconds.append(time.process_time() - began)
     right = [
         sample.finish == "stop" and policy.decode(sample.tokens).partition("#")[2].strip() == task.answer
@@ -368,6 +391,8 @@ def cpu_seconds(call: Callable[[], Any]) -> float:
 
 
 def show(result: Mapping[str, Any]) -> None:
+    if "arms" in result:
+        picture_arms.show_arms(result["arms"]["rows"])
     if "rates" in result:
         columns = ("seed, rate", "accuracy", "95 %", "compressed", "picture tokens", "prompt tokens", "CPU s")
         table(

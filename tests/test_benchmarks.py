@@ -145,6 +145,7 @@ def test_every_benchmark_is_started():
         "common.py",
         "forked.py",
         "limits.py",
+        "picture_arms.py",
         "controlled_lengths.py",
         "suites.py",
         "trees_learn.py",

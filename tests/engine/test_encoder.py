@@ -1,18 +1,18 @@
 """Pictures encoded in a process of their own, against the same engine without one."""
 
 import asyncio
-import io
 import os
 import signal
 
 import pytest
 import torch
+from safetensors.torch import load
 from tiny_sight import FAMILIES, noise, prompt_of, tiny
 
 from lyceum.core.pictures import pictures_among
 from lyceum.core.types import Request, Sampling
 from lyceum.engine import _encoder
-from lyceum.engine._encoder import EncoderSettings, PictureFeatures, _tower, packed, unpacked
+from lyceum.engine._encoder import EncoderSettings, PictureFeatures, built, packed, put, tower, unpacked
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.policy import Policy
@@ -28,10 +28,10 @@ def test_a_tower_without_its_text_model_gives_the_same_features(name):
     policy = Policy(*tiny(name))
     ids = pictures_among(prompt_of(policy, "a", noise(1), noise(2)))
     with torch.inference_mode():
-        want = policy.sight.encode(ids)  # first: a model that has run has hooks, which cannot be sent
-    content = _tower(policy.sight)
-    assert len(content) < sum(p.numel() * p.element_size() for p in policy.module.parameters())
-    inner = torch.load(io.BytesIO(content), weights_only=False)
+        want = policy.sight.encode(ids)
+    config, weights = tower(policy.sight)
+    assert len(weights) < sum(p.numel() * p.element_size() for p in policy.module.parameters())
+    inner = built(config, weights)
     with torch.inference_mode():
         all_seen = [policy.sight.pictures.seen(id) for id in ids]
         found = encoded(inner, [seen.inputs for seen in all_seen], [seen.places for seen in all_seen])
@@ -39,6 +39,12 @@ def test_a_tower_without_its_text_model_gives_the_same_features(name):
         assert torch.equal(a.embedding, b.embedding)
         assert len(a.levels) == len(b.levels) == (2 if name == "qwen3-vl" else 0)
         assert all(map(torch.equal, a.levels, b.levels))
+
+
+def test_weights_of_another_model_are_refused():
+    ours, theirs = (Policy(*tiny(name)).sight for name in ("internvl", "smolvlm"))
+    with pytest.raises(ValueError, match="weights of another model: connector"):
+        put(built(*tower(ours)), load(tower(theirs)[1]))
 
 
 def test_groups_follow_from_the_order_of_requests_and_what_is_needed_when(monkeypatch):

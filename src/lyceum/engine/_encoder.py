@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
+import json
 import math
 import socket
 import subprocess
@@ -21,7 +21,7 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from typing import IO, Any, NoReturn
 from pydantic import Field
 
 from lyceum.core.component import Settings
-from lyceum.models.sight import Features, Sight, inputs_alike
+from lyceum.models.sight import TEXT_MODELS, Features, Sight, inputs_alike
 from lyceum.utils.child_processes import import_path, lines_said, start_module, wait_or_kill
 from lyceum.utils.errors import EncoderLost, RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -212,10 +212,10 @@ class EncoderProcess:
         self._connection = Connection(ours.detach())
         self._thread = ThreadPoolExecutor(1, "lyceum-encoder")
         self._close = weakref.finalize(self, _end, self._connection, self._child)
-        tower, threads = _tower(sight), torch.get_num_threads()
+        threads = to_json(torch.get_num_threads()).encode()
         self.digest = _weights(sight)[1]
         """Of the weights that it has."""
-        self._thread.submit(_exchange, weakref.ref(self), [to_json(threads).encode(), tower], LOADING)
+        self._thread.submit(_exchange, weakref.ref(self), [threads, *tower(sight)], LOADING)
 
     @property
     def pid(self) -> int:
@@ -340,33 +340,56 @@ def _bare(sight: Sight) -> Any:
     return bare
 
 
-def _tower(sight: Sight) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(_without_captures(_bare(sight)), buffer)
-    return buffer.getvalue()
+def tower(sight: Sight) -> list[bytes]:
+    """What the process builds the vision tower of: its model's configuration, and the weights."""
+    return [sight.inner.config.to_json_string(use_diff=False).encode(), _weights(sight)[0]]
 
 
-def _without_captures(module: Any) -> Any:
-    """A module on the same weights without the hooks that transformers leaves in a model that has run, which cannot be
-    sent; it makes them again where they are missing."""
-    from transformers.utils import output_capturing
+def built(config: bytes, weights: bytes) -> Any:
+    """A model that sees without its text model, as :func:`tower` has it."""
+    from safetensors.torch import load
+    from transformers import AutoConfig, AutoModel
 
-    made = copy.copy(module)
-    made.__dict__.pop("_output_capturing_hooks_installed", None)
-    made._forward_hooks = OrderedDict(
-        (key, hook)
-        for key, hook in module._forward_hooks.items()
-        if getattr(hook, "__module__", None) != output_capturing.__name__
-    )
-    made._modules = {name: None if each is None else _without_captures(each) for name, each in module._modules.items()}
-    return made
+    from lyceum.utils.library_messages import quiet
+
+    settings = AutoConfig.for_model(**json.loads(config))
+    with quiet(), torch.device("meta"):
+        inner: Any = AutoModel.from_config(settings, attn_implementation="sdpa").eval()
+    for name in TEXT_MODELS:
+        inner._modules.pop(name, None)
+    put(inner, load(weights))
+    return inner
+
+
+def put(inner: Any, weights: Mapping[str, Tensor]) -> None:
+    """Put weights and buffers in their places.
+
+    Raises:
+        ValueError: they are not all that there are.
+    """
+    if weights.keys() != _tensors(inner).keys():
+        raise ValueError(
+            f"weights of another model: {', '.join(sorted(weights.keys() ^ _tensors(inner).keys()))[:500]}"
+        )
+    for name, x in weights.items():
+        path, _, last = name.rpartition(".")
+        owner = inner.get_submodule(path)
+        if last in owner._parameters:
+            owner._parameters[last] = torch.nn.Parameter(x, requires_grad=False)
+        else:
+            owner._buffers[last] = x
+
+
+def _tensors(module: Any) -> dict[str, Tensor]:
+    """Weights and buffers, also those that no file of a model has."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _weights(sight: Sight) -> tuple[bytes, bytes]:
     """The weights that features depend on, and what tells them from others."""
     from safetensors.torch import save
 
-    content = save({name: x.detach().contiguous() for name, x in _bare(sight).state_dict().items()})
+    content = save({name: x.detach().contiguous() for name, x in _tensors(_bare(sight)).items()})
     return content, hashlib.blake2b(content, digest_size=16).digest()
 
 

@@ -1,19 +1,17 @@
 """The process of an engine's encoder: a vision tower, pictures' inputs in, their features out.
 
-It talks to the process that started it alone, over the socket that it was given, and ends with it: the vision tower
-comes as a pickle, which is a program, from that process and nowhere else.
+It talks to the process that started it alone, over the socket that it was given, and ends with it. The vision tower
+comes as a configuration in JSON and weights in safetensors: nothing that is received is a program.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
 
-from lyceum.engine._encoder import packed
+from lyceum.engine._encoder import built, packed, put
 from lyceum.models.sight import encoded
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.threads import wait_passively
@@ -32,13 +30,13 @@ def serve(connection: Connection) -> None:
     from safetensors.torch import load
 
     torch.set_num_threads(json.loads(connection.recv_bytes()))
-    inner: Any = torch.load(io.BytesIO(connection.recv_bytes()), weights_only=False)
+    inner = built(connection.recv_bytes(), connection.recv_bytes())
     connection.send_bytes(b"+")
     while True:
         what, content = connection.recv_bytes(), connection.recv_bytes()
         try:
             if what == b"weights":
-                inner.load_state_dict(load(content))
+                put(inner, load(content))
                 reply = b""
             else:
                 places: list[int] = json.loads(what)

@@ -1,0 +1,296 @@
+"""The part of ``pictures.py`` that trains: PCuRL, Cascade RL and their parts against GRPO and fine-tuning, on pictures.
+
+One base per seed; every arm goes on from it, at equal sampled tokens. The first seed is trained at each learning rate;
+questions that no result is of choose each arm's rate, which the further seeds have alone. Each run is a process, and a
+row (arm, rate, seed) that is in the file is not trained again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from common import say, table
+from suites import run_one
+
+TASKS = {"kind": "pictures", "asks": ["chart", "path", "sum"], "levels": [2, 3]}
+"""Answers of several steps, which the base gets right some of the time."""
+SAMPLES, ANSWER = 8, 24
+"""Of a group, and the most tokens of one."""
+TOKENS = 60_000
+RATES = ("1e-4", "3e-4")
+QUESTIONS = 1200
+DEFINITIONS = {
+    "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
+    "none: it has one demonstration for each question that grpo samples (x8: for each sample)",
+    "own, blank, swapped": "greedy answers to the same held-out questions under the task's own picture, a blank one, "
+    "another task's: share that is correct and its 95 % Wilson interval",
+    "sampled": "the same with own pictures and one sample at temperature 1 per question",
+    "tuning": "as own, of other questions: what the learning rate of an arm is chosen by",
+    "by": "own by what is asked and by level",
+    "acted": "means over the steps that log it",
+}
+LOGGED = (
+    "reward/part/dynamic-length/acted",
+    "reward/part/dynamic-length",
+    "credit/dynamic-length/share",
+    "curriculum/weight/mean",
+    "groups/with_gradient",
+    "completion_tokens/mean",
+    "mpo/quality",
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Stages of a recipe after the base, by name, each with its share of the sampled tokens; what differs in them."""
+
+    recipe: str
+    shares: Mapping[str, float]
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+PCURL = {"easy": 0.25, "medium": 0.25, "hard": 0.5}
+UNIFORM = {"curriculum": {"kind": "uniform"}}
+CASCADE = {"offline": 0.4, "online": 0.6}
+ARMS: dict[str, Arm] = {
+    "grpo": Arm("grpo", {"online": 1}),
+    "pcurl": Arm("pcurl-pictures", PCURL),
+    "pcurl-without-length": Arm("pcurl-pictures", PCURL, {"hard": {"reward": None}}),
+    "pcurl-without-weights": Arm("pcurl-pictures", PCURL, dict.fromkeys(PCURL, UNIFORM)),
+    "cascade": Arm("cascade-pictures", CASCADE),
+    "mpo": Arm("cascade-pictures", {"offline": 1}),
+    "gspo": Arm("cascade-pictures", {"online": 1}),
+    "sft": Arm("pictures-base", {"sft": 1}),
+    "sft-x8": Arm("pictures-base", {"sft": SAMPLES}),
+}
+
+
+def run_arms(
+    known: Sequence[Mapping[str, Any]],
+    arms: Sequence[str],
+    rates: Sequence[str],
+    seeds: int,
+    tokens: int,
+    questions: int,
+    folder: Path,
+    base_of: Callable[[int], Path],
+    done: Callable[[list[dict[str, Any]]], None],
+) -> None:
+    """Train and evaluate what is missing, the first seed of every arm first.
+
+    Args:
+        known: rows that are there; of other tokens or questions they are made again.
+        base_of: the model of a seed, which is trained where it is not there yet.
+        done: takes all rows, after each.
+    """
+    rows = [dict(row) for row in known if (row["tokens"], row["questions"]) == (tokens, questions)]
+    for seed in range(seeds):
+        plan = [("base", "0"), *((arm, rate) for rate in rates for arm in arms)]
+        if seed:
+            plan = [("base", "0"), *((arm, best_rate(rows, arm)) for arm in arms)]
+        for arm, rate in plan:
+            if any((row["arm"], row["rate"], row["seed"]) == (arm, rate, seed) for row in rows):
+                continue
+            row = {"arm": arm, "rate": rate, "seed": seed, "tokens": tokens, "questions": questions}
+            base = base_of(seed)
+            if arm == "base":
+                row |= evaluated(base, seed, questions)
+            else:
+                made = recipe(ARMS[arm], rate, seed, tokens, base, folder, f"{arm}-{rate}-{tokens}-{seed}")
+                row |= trained(made) | evaluated(folder / made.name / "model", seed, questions)
+            rows.append(row)
+            say(f"{arm} at {rate}, seed {seed}: {row['own']['mean']:.1%}, sampled {row['sampled']['mean']:.1%}")
+            done(rows)
+
+
+def best_rate(rows: Sequence[Mapping[str, Any]], arm: str) -> str:
+    """By the tuning questions of the first seed."""
+    of = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
+    return max(of, key=lambda row: row["tuning"]["mean"])["rate"]
+
+
+# Training ------------------------------------------------------------------------------------------------------------
+
+
+def recipe(arm: Arm, rate: str, seed: int, tokens: int, base: Path, folder: Path, name: str) -> Any:
+    """The arm's stages, with as many steps as their share of the tokens lasts."""
+    from lyceum.recipe.files import merged, read_merged
+    from lyceum.recipe.schema import load_recipe
+
+    learner = {"lr": float(rate), "warmup_steps": 2}
+    rollout = {"samples": SAMPLES, "sampling": {"max_completion_tokens": ANSWER}}
+    stages: list[dict[str, Any]] = []
+    for stage in read_merged(arm.recipe)["stages"]:
+        stage_name = stage.get("name", stage["kind"])
+        if stage_name not in arm.shares:
+            continue
+        budget = round(arm.shares[stage_name] * tokens)
+        sized = {"steps": 10_000, "max_tokens": budget, "tasks_per_step": 32, "rollout": rollout}
+        if stage["kind"] == "online":
+            sized["learner"] = learner | {"updates_per_step": 4}
+        elif stage["kind"] == "offline":
+            data = {"kind": "sampled", "tasks": 10_000, "part": 32}
+            sized |= {"data": data, "tasks_per_step": 16, "learner": learner}
+        else:
+            steps = max(1, round(budget / SAMPLES / demonstrated_tokens(seed) / 32))
+            sized = {"steps": steps, "tasks_per_step": 32, "learner": learner | {"schedule": "constant"}}
+        stages.append(merged(merged(stage, sized), arm.changes.get(stage_name, {})))
+    given = {"stages": stages, "model": str(base), "tasks": TASKS, "seed": seed, "name": name, "output": str(folder)}
+    usual = ("evaluate.n=0", "checkpoint_every=0", "rollouts_every=1000", "track=[]")
+    return load_recipe(arm.recipe, [*given.items(), *usual])
+
+
+def demonstrated_tokens(seed: int) -> float:
+    """Of a question, on average, with the end of the text."""
+    from lyceum.tasks.pictures import Pictures
+
+    source = Pictures.model_validate(TASKS).build("train", seed)
+    return 1 + fmean(len(source[n].columns["demonstration"]) for n in range(240))
+
+
+def trained(made: Any) -> dict[str, Any]:
+    """What a run says of itself; it is trained where it is not there yet."""
+    from lyceum.analysis.comparison.run import folder_of, is_finished
+    from lyceum.run.reader import read_run_folder
+
+    if not is_finished(made):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            pool.submit(run_one, json.dumps(made.resolved()), 1).result()
+    run = read_run_folder(folder_of(made))
+    said: dict[str, list[float]] = {name: [line[name] for line in run.metrics if name in line] for name in LOGGED}
+    return {
+        "steps": run.summary["steps"],
+        "tokens_sampled": run.summary["tokens_sampled"],
+        "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
+        "acted": {name: round(fmean(of), 4) for name, of in said.items() if of},
+    }
+
+
+# Evaluation ----------------------------------------------------------------------------------------------------------
+
+
+def evaluated(model: Path, seed: int, questions: int) -> dict[str, Any]:
+    from lyceum.models.load import ModelSettings, load_policy
+
+    policy = load_policy(ModelSettings(path=str(model), device="cpu"))
+    tasks = questions_of(seed, questions)
+    own = correct(policy, tasks)
+    cells: dict[str, list[bool]] = {}
+    for task, right in zip(tasks, own, strict=True):
+        ask, level = task.columns["ask"], task.columns["level"]
+        for cell in (ask, f"level {level}", f"{ask} {level}"):
+            cells.setdefault(cell, []).append(right)
+    return {
+        "own": share(own),
+        "sampled": share(correct(policy, tasks, temperature=1.0)),
+        "blank": share(correct(policy, questions_of(seed, questions, shown="blank"))),
+        "swapped": share(correct(policy, questions_of(seed, questions, shown="swapped"))),
+        "tuning": share(correct(policy, questions_of(seed, questions, first=questions))),
+        "by": {name: share(of) for name, of in sorted(cells.items())},
+    }
+
+
+def questions_of(seed: int, questions: int, *, first: int = 0, shown: str = "own") -> list[Any]:
+    from lyceum.tasks.pictures import Pictures
+
+    source = Pictures.model_validate({**TASKS, "shown": shown}).build("heldout", seed)
+    return [source[first + n] for n in range(questions)]
+
+
+def correct(policy: Any, tasks: Sequence[Any], *, temperature: float = 0.0) -> list[bool]:
+    """Whether one answer to each task is right."""
+    from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
+
+    engine = EmbeddedEngine(policy, EmbeddedConfig.model_validate({}))
+    prompts = [policy.render(task.messages) for task in tasks]
+    samples = asyncio.run(answers(engine, prompts, temperature))
+    return [
+        sample.finish == "stop" and policy.decode(sample.tokens).partition("#")[2].strip() == task.answer
+        for task, sample in zip(tasks, samples, strict=True)
+    ]
+
+
+async def answers(engine: Any, prompts: Sequence[list[int]], temperature: float = 0.0) -> list[Any]:
+    from lyceum.core.types import Request, Sampling
+
+    sampling = Sampling(temperature=temperature, max_completion_tokens=ANSWER)
+    found = await asyncio.gather(*(engine.extend(Request(prompt, [n], sampling)) for n, prompt in enumerate(prompts)))
+    return [sample for [sample] in found]
+
+
+def share(right: Sequence[bool]) -> dict[str, float]:
+    from lyceum.evaluation.intervals import wilson
+
+    found = wilson(fmean(right), len(right))
+    return {"mean": round(found.mean, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+
+
+# Results -------------------------------------------------------------------------------------------------------------
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each arm at its own rate: means over seeds with Student's interval, of one seed over questions; and what it is
+    above ``grpo``, paired by seed."""
+    from lyceum.evaluation.intervals import difference_of_intervals, mean_over_seeds, wilson
+
+    found: list[dict[str, Any]] = []
+    firsts = {row["seed"]: row for row in chosen(rows, "grpo")}
+    for arm in ("base", *ARMS):
+        of = chosen(rows, arm)
+        if not of:
+            continue
+        line: dict[str, Any] = {"arm": arm, "rate": of[0]["rate"], "seeds": len(of)}
+        for name in ("own", "sampled", "blank", "swapped"):
+            line[name] = over_seeds([row[name] for row in of])
+        paired = [row for row in of if row["seed"] in firsts and arm != "grpo"]
+        theirs = [firsts[row["seed"]]["own"]["mean"] for row in paired]
+        if len(paired) > 1:
+            differences = [row["own"]["mean"] - other for row, other in zip(paired, theirs, strict=True)]
+            line["above_grpo"] = mean_over_seeds(differences).to_json()
+        elif paired:
+            both = (wilson(mean, paired[0]["questions"]) for mean in (theirs[0], paired[0]["own"]["mean"]))
+            line["above_grpo"] = difference_of_intervals(*both).to_json()
+        if arm != "base":
+            line |= {key: round(fmean(row[key] for row in of)) for key in ("tokens_sampled", "seconds")}
+        found.append(line)
+    return found
+
+
+def chosen(rows: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
+    of = [row for row in rows if row["arm"] == arm]
+    return [row for row in of if row["rate"] == best_rate(rows, arm)] if of else []
+
+
+def over_seeds(of: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    from lyceum.evaluation.intervals import mean_over_seeds
+
+    if len(of) == 1:
+        return dict(of[0])
+    found = mean_over_seeds([each["mean"] for each in of])
+    return {"mean": round(found.mean, 4), "low": round(max(0.0, found.low), 4), "high": round(found.high, 4)}
+
+
+def show_arms(rows: Sequence[Mapping[str, Any]]) -> None:
+    def cell(of: Mapping[str, float], sign: str = "") -> str:
+        numbers = {name: 100 * of[name] for name in ("mean", "low", "high")}
+        return f"{numbers['mean']:{sign}.1f} [{numbers['low']:{sign}.1f}, {numbers['high']:{sign}.1f}]"
+
+    columns = ("arm", "rate", "seeds", "own, %", "minus grpo", "sampled", "blank", "swapped", "tokens", "s")
+    lines = [
+        (
+            *(line["arm"], line["rate"], line["seeds"], cell(line["own"])),
+            cell(line["above_grpo"], "+") if "above_grpo" in line else "-",
+            *(f"{100 * line[name]['mean']:.1f}" for name in ("sampled", "blank", "swapped")),
+            *(line.get(name, "-") for name in ("tokens_sampled", "seconds")),
+        )
+        for line in summary(rows)
+    ]
+    table("training on pictures, from one base per seed", columns, lines)
