@@ -302,7 +302,9 @@ def test_a_flood_with_no_episodes_key_is_counted_whole_and_one_with_its_own_ends
         await post(base_url, "sk-guessed", {"messages": messages})  # never sent, so that unknown stays 150
 
     rollout, trees = trees_of(agent, samples=1, max_requests=1, tasks=TASKS[:1])
-    assert rollout.metrics(trees) | {"unknown": 150, "refused": 100, "requests": 1.0, "cut": 1} == rollout.metrics(trees)
+    assert rollout.metrics(trees) | {"unknown": 150, "refused": 100, "requests": 1.0, "cut": 1} == rollout.metrics(
+        trees
+    )
     assert 99 <= len(sent) <= 100
 
 
