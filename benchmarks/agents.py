@@ -39,7 +39,9 @@ DEFINITIONS = {
     "cost": "an agent of 20 turns that resends its history: tokens computed and processor seconds of an update, as "
     "one tree and with one row for each request",
     "idle": "256 trajectories whose tools take 0 to 2 s: share of the seconds in which the engine does not "
-    "compute; seconds are of the processor and of waiting for tools, as on a machine that does nothing else",
+    "compute; seconds are of the processor and of waiting for tools, as on a machine that does nothing else; "
+    "client_seconds and endpoint_seconds: of the processor, in openai's client and in answering what it sent; "
+    "idle_by_client: the idle share if nothing but the engine and that client took any time",
     "rendering": "episodes of 100 turns: share of the same seconds in the chat template, in the tokenizer, and in "
     "finding where a request goes on",
     "kills": "runs ended by SIGKILL within an episode and resumed: digests against those of a run that nothing "
@@ -580,10 +582,57 @@ def timed(*methods: tuple[type, str]) -> Iterator[dict[str, float]]:
             setattr(owner, name, method)
 
 
+class _Driven:
+    """An awaitable that adds the processor seconds of a coroutine's own steps to ``spent[name]``, and not what runs
+    while it waits."""
+
+    def __init__(self, coroutine: Any, spent: dict[str, float], name: str) -> None:
+        self.coroutine, self.spent, self.name = coroutine, spent, name
+
+    def __await__(self) -> Any:
+        step, given = self.coroutine.send, None
+        while True:
+            began = time.process_time()
+            try:
+                waits_for = step(given)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.spent[self.name] += time.process_time() - began
+            try:
+                step, given = self.coroutine.send, (yield waits_for)
+            except BaseException as error:
+                step, given = self.coroutine.throw, error
+
+
+@contextmanager
+def driven(**methods: tuple[type, str]) -> Iterator[dict[str, float]]:
+    """Processor seconds of async methods, by name; one that awaits another includes it."""
+    spent = dict.fromkeys(methods, 0.0)
+    originals = {name: getattr(owner, method) for name, (owner, method) in methods.items()}
+
+    def counted(name: str) -> Any:
+        async def measured(*args: Any, **how: Any) -> Any:
+            return await _Driven(originals[name](*args, **how), spent, name)
+
+        return measured
+
+    for name, (owner, method) in methods.items():
+        setattr(owner, method, counted(name))
+    try:
+        yield spent
+    finally:
+        for name, (owner, method) in methods.items():
+            setattr(owner, method, originals[name])
+
+
 def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
+    from openai.resources.chat.completions import AsyncCompletions
+
     from lyceum.core.types import Sampling
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.rollout.turns import Turns
+    from lyceum.runtime.endpoint import ChatEndpoint
 
     tasks, turns, tokens = (2, 2, 4) if options.quick else (32, 6, 16)
     policy = base_policy()
@@ -601,7 +650,8 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 function = resends(turns, tokens // 2, "12+34=", slow=True, plain=way != "agent")
                 rollout = agent_rollout(function, 8, turns * tokens, waits=waits)
             engine = EmbeddedEngine(policy)
-            with timed((EmbeddedEngine, "_step"), (EmbeddedEngine, "_admit")) as busy:
+            asked = {"client": (AsyncCompletions, "create"), "endpoint": (ChatEndpoint, "respond")}
+            with timed((EmbeddedEngine, "_step"), (EmbeddedEngine, "_admit")) as busy, driven(**asked) as spent:
                 trees, wall = episodes(policy, engine, rollout, tasks)
             leaves = [leaf for tree in trees for leaf in tree.trajectories]
             found[name] = {
@@ -613,6 +663,13 @@ def idle(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 "drawn": engine.occupancy.drawn,
                 "turns": round(sum(len(leaf.path()) // 2 for leaf in leaves) / len(leaves), 2),
             }
+            if way == "agent":  # the others do not use openai's client
+                client = spent["client"] - spent["endpoint"]
+                found[name] |= {
+                    "client_seconds": round(client, 2),
+                    "endpoint_seconds": round(spent["endpoint"], 2),
+                    "idle_by_client": round(1 - busy["seconds"] / (busy["seconds"] + client), 3),
+                }
             say(f"idle, {name}: {found[name]['idle']:.2f} of {wall:.1f} s")
             yield
 

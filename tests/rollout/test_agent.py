@@ -290,6 +290,24 @@ def test_requests_without_the_key_of_an_episode_under_way_are_refused_and_counte
     assert rollout.metrics(trees) | {"unknown": 7, "refused": 0, "requests": 1.0} == rollout.metrics(trees)
 
 
+def test_a_flood_with_no_episodes_key_is_counted_whole_and_one_with_its_own_ends_the_episode():
+    sent = []
+
+    async def agent(base_url, api_key, messages):
+        for _ in range(150):  # more than the 100 refusals that end an episode: these are not the episode's own
+            assert (await post(base_url, "sk-guessed", {"messages": messages}))[0] == 401
+        await ask(base_url, api_key, messages, max_tokens=2)
+        while len(sent) < 10_000:
+            sent.append((await post(base_url, api_key, {"messages": messages}))[0])
+        await post(base_url, "sk-guessed", {"messages": messages})  # never sent, so that unknown stays 150
+
+    rollout, trees = trees_of(agent, samples=1, max_requests=1, tasks=TASKS[:1])
+    assert rollout.metrics(trees) | {"unknown": 150, "refused": 100, "requests": 1.0, "cut": 1} == rollout.metrics(
+        trees
+    )
+    assert 99 <= len(sent) <= 100
+
+
 class AskedEngine(EmbeddedEngine):
     """Says when so many requests have reached it, none of which it has answered yet."""
 
