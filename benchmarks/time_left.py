@@ -1,10 +1,13 @@
 """The time left that a run tells after its second step, against the time that it then takes: ten recipes.
 
-    python benchmarks/time_left.py --out benchmarks/results/time_left.json
+    python benchmarks/time_left.py --out benchmarks/results/time_left.json [--models base random]
 
-About twenty minutes on two cores that do nothing else; on a machine that does, the figures say how its load changed.
-Each run is a process of its own and takes a minute or more: a shorter one is run again with more steps. What is in
-``--out`` already is not measured again, so that an interrupted benchmark goes on.
+About twenty minutes for each model, on two cores that do nothing else; on a machine that does, the figures say how its
+load changed. Each run is a process of its own and takes a minute or more: a shorter one is run again with more steps.
+``base`` learns its tasks within that minute, after which most groups have no gradient and a step takes half the time:
+nobody can tell that after the second. The other model has random weights and a reward that differs within every group,
+so that only what is lyceum's is tried: loading, evaluation, checkpoints and what a step takes. What is in ``--out``
+already is not measured again, so that an interrupted benchmark goes on.
 """
 
 from __future__ import annotations
@@ -19,13 +22,19 @@ from statistics import median
 from typing import Any
 
 import common
+import sizes
 
 ARMS = (
     *("grpo", "dapo", "dr-grpo", "rloo", "gspo", "ppo", "reinforce-plus-plus", "treerl", "sft"),
     "grpo evaluate.every=20 checkpoint_every=20",
 )
-STEPS, LEAST = 80, 60.0
-"""Steps of a run's first try, and the seconds that it takes at least."""
+MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "base": (80, ("evaluate.n=100",)),
+    "random": (20, ("evaluate.n=16", "evaluate.samples=4", "stages.0.tasks_per_step=8", "stages.0.learner.lr=1e-6")),
+}
+"""Model -> steps of a run's first try, and keys of every arm; the second is the smallest of sizes.py."""
+LEAST = 60.0
+"""Seconds that a run takes at least."""
 TOLD_AFTER = 2
 DEFINITIONS = {
     "told, took": "seconds left after step 2 as the display has them, and those until the command returned, with the "
@@ -36,7 +45,7 @@ DEFINITIONS = {
 }
 
 
-def worker(arm: str, steps: int, output: str) -> None:
+def worker(arm: str, steps: int, output: str, model: str) -> None:
     """Train, and print what was told after each step and when the run ended."""
     import lyceum
     from lyceum.utils.progress import Progress
@@ -50,21 +59,27 @@ def worker(arm: str, steps: int, output: str) -> None:
             told_at.append((done, round(time.monotonic() - began, 3), round(left, 3)))
 
     setattr(Progress, "step", watched)  # noqa: B010
-    recipe, *keys = arm.split()
-    keys = [f"steps={steps}", "evaluate.n=100", *keys]
-    lyceum.train(recipe, keys, output=output, name="run", progress="silent")
+    recipe, *own = arm.split()
+    keys = [f"steps={steps}", *MODELS[model][1], *own]
+    given: dict[str, Any] = {}
+    if model == "random":
+        keys.append(f"model.path={sizes.make_model('5M', common.CACHE / 'sizes')}")
+        given["reward"] = sizes.odd
+        keys += ["collect.keep=with-gradient"] * (recipe == "dapo")  # that reward says of no answer that it is correct
+    lyceum.train(recipe, keys, output=output, name="run", progress="silent", **given)
     print(json.dumps({"seconds": round(time.monotonic() - began, 3), "told_at": told_at}))
 
 
-def measured(arm: str, steps: int) -> dict[str, Any] | None:
+def measured(arm: str, steps: int, model: str) -> dict[str, Any] | None:
     """One run; None where it failed."""
     with tempfile.TemporaryDirectory() as output:
-        command = [sys.executable, __file__, "--worker", arm, str(steps), output]
+        command = [sys.executable, __file__, "--worker", arm, str(steps), output, model]
         load, done = os.getloadavg()[0], subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         common.say(f"{arm}: failed\n{done.stderr[-2000:]}")
         return None
-    return {"recipe": arm, "steps": steps, "load": round(load, 2)} | judged(json.loads(done.stdout.splitlines()[-1]))
+    found = judged(json.loads(done.stdout.splitlines()[-1]))
+    return {"model": model, "recipe": arm, "steps": steps, "load": round(load, 2)} | found
 
 
 def judged(found: dict[str, Any]) -> dict[str, Any]:
@@ -82,25 +97,31 @@ def judged(found: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), help="a recipe, and keys after it")
-    parser.add_argument("--worker", nargs=3, help="of this program's own: a recipe, its steps, an output folder")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--worker", nargs=4, help="of this program's own: recipe, steps, output folder, model")
     args = parser.parse_args()
     if args.worker:
-        return worker(args.worker[0], int(args.worker[1]), args.worker[2])
+        arm, steps, output, model = args.worker
+        return worker(arm, int(steps), output, model)
     result: dict[str, Any] = {"machine": common.machine(), "definitions": DEFINITIONS, "runs": []}
     if args.out and args.out.exists():
         result["runs"] = json.loads(args.out.read_text())["runs"]
-    for arm in args.arms[:1] if args.quick else args.arms:
-        if any(run["recipe"] == arm for run in result["runs"]):
-            continue
-        steps = 4 if args.quick else STEPS
-        while (found := measured(arm, steps)) is not None and found["seconds"] < LEAST and not args.quick:
-            steps = round(steps * max(1.5, 1.2 * LEAST / found["seconds"]))
-        if found is None:
-            continue
-        result["runs"].append(found)
-        result["summary"] = summary(result["runs"])
-        common.say(f"{arm}: told / took {found['ratio']} after step 2, {found['at_half']} half-way")
-        common.write(result, args.out)
+    for model in args.models[:1] if args.quick else args.models:
+        for arm in args.arms[:1] if args.quick else args.arms:
+            if any((run["model"], run["recipe"]) == (model, arm) for run in result["runs"]):
+                continue
+            steps = 4 if args.quick else MODELS[model][0]
+            while (found := measured(arm, steps, model)) is not None and found["seconds"] < LEAST and not args.quick:
+                steps = round(steps * max(1.5, 1.2 * LEAST / found["seconds"]))
+            if found is None:
+                continue
+            result["runs"].append(found)
+            result["summary"] = {
+                of: summary([run for run in result["runs"] if run["model"] == of])
+                for of in dict.fromkeys(run["model"] for run in result["runs"])
+            }
+            common.say(f"{model}, {arm}: told / took {found['ratio']} after step 2, {found['at_half']} half-way")
+            common.write(result, args.out)
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:

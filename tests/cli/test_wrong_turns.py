@@ -454,8 +454,8 @@ COMMANDS = [
     ("convert my_reward.py", "convert: my_reward.py has none; allowed: a script with GRPOConfig"),
     (
         "doctor nomodel",
-        "model.path: got 'nomodel'; allowed: base, scratch, scratch-pictures, scratch-stories, scratch-worlds, a "
-        "folder",
+        "model.path: got 'nomodel'; allowed: base, base-stories, scratch, scratch-pictures, scratch-stories, "
+        "scratch-worlds, a folder",
     ),
 ]
 SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]

@@ -31,7 +31,9 @@ def test_shares_that_cannot_be_drawn_are_refused():
 
 def test_a_format_has_its_own_accuracy():
     leaves = [leaf("37+6=43#43"), leaf("#42"), leaf("?")]
-    grades = asyncio.run(FormatShares().score(task(), leaves, None, [True, False, False]))
+    grades = asyncio.run(
+        FormatShares().build(ChainFormats().build("train", 0))(task(), leaves, None, [True, False, False])
+    )
     assert [grade.outcome for grade in grades] == [1, 1, 0]
     assert grades[0].parts == {"steps": 0, "net": 1, "answer": 0, "right_net": 1}
     assert grades[1].parts == {"steps": 0, "net": 0, "answer": 1, "right_answer": 0}

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from safetensors import safe_open
 
 from lyceum.core.user_files import user_file
 from lyceum.evaluation.measure import model_settings
-from lyceum.models.load import BASE
+from lyceum.models.load import SHIPPED, shipped_folder
 from lyceum.models.weights import check_folder, weight_files
 from lyceum.run.outputs import check_output
 from lyceum.utils.atomic_files import atomic_write
@@ -160,10 +159,11 @@ class Weights:
             RecipeError: there is no such folder, or its files cannot be read.
         """
         path = model_settings(model, {}).path
-        folder = Path(str(files("lyceum.models") / BASE)) if path == BASE else local_path(path)
+        folder = shipped_folder(path) if path in SHIPPED else local_path(path)
         if not (folder / "config.json").is_file():
             raise RecipeError(
-                f"{key}: got {quoted(model)}; allowed: base, a model's folder with safetensors files, or a run's folder"
+                f"{key}: got {quoted(model)}; allowed: {', '.join(SHIPPED)}, a model's folder with safetensors files, "
+                "or a run's folder"
             )
         check_folder(key, path, folder)
         places: dict[str, Path] = {}

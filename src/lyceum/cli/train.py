@@ -400,10 +400,10 @@ def held_out_share(tasks: TasksSettings) -> float:
 
 def scale_note(recipe: Recipe) -> str:
     """Advice if a recipe tuned on the small model is given another one; empty if none is needed."""
-    from lyceum.models.load import BASE, UNTRAINED
+    from lyceum.models.load import BUILT_IN
 
     highest = max(stage.learner.lr for stage in recipe.stages)
-    if recipe.model.path in (BASE, *UNTRAINED) or recipe.model.lora or highest < SMALL_MODELS_LR:
+    if recipe.model.path in BUILT_IN or recipe.model.lora or highest < SMALL_MODELS_LR:
         return ""
     return (
         f"lr {highest:g} suits the small base model; full training of models of 0.5B parameters and more takes about "

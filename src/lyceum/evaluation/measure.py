@@ -19,7 +19,16 @@ from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks,
 from lyceum.evaluation.keys import refuse_unknown
 from lyceum.evaluation.statistics import summarise
 from lyceum.models.limits import context_of
-from lyceum.models.load import BASE, SCRATCH, ModelSettings, check_model, load_policy, load_tokenizer, no_model_yet
+from lyceum.models.load import (
+    BASE,
+    BASE_STORIES,
+    SCRATCH,
+    ModelSettings,
+    check_model,
+    load_policy,
+    load_tokenizer,
+    no_model_yet,
+)
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
 from lyceum.recipe.schema import (
@@ -173,6 +182,8 @@ class Measurement:
                 raw["tasks"] = _typed_tasks(tasks)
             elif raw.get("model") in (BASE, SCRATCH):
                 raw["tasks"] = {"kind": "chain"}
+            elif raw.get("model") == BASE_STORIES:
+                raw["tasks"] = {"kind": "stories"}
             typed = apply_overrides(raw, placed)
             if "tasks" not in raw:
                 if loaded is None:  # report an unusable model first

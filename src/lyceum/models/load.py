@@ -35,10 +35,13 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
-BASE, PLAIN = "base", "plain"
+BASE, BASE_STORIES, PLAIN = "base", "base-stories", "plain"
 SCRATCH, SCRATCH_PICTURES = "scratch", "scratch-pictures"
 SCRATCH_STORIES, SCRATCH_WORLDS = "scratch-stories", "scratch-worlds"
 UNTRAINED = (SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES, SCRATCH_WORLDS)
+SHIPPED = (BASE, BASE_STORIES)
+"""Trained models in this package: a folder each, of its name."""
+BUILT_IN = (*SHIPPED, *UNTRAINED)
 ADAPTERS = "adapter_config.json"
 CODE = " (a model with Python code of its own needs model.trust_remote_code=true, if you trust its authors)"
 
@@ -67,9 +70,9 @@ class ModelSettings(Settings):
     """Where the policy comes from."""
 
     path: PathText = BASE
-    """``base`` (the small model in this package), ``scratch`` (untrained), ``scratch-pictures`` (untrained, it sees),
-    ``scratch-stories`` and ``scratch-worlds`` (untrained, their tokens are words), a folder, a run's (its model), a hub
-    name, a .gguf file."""
+    """``base`` and ``base-stories`` (the small models in this package: of sums, of word problems), ``scratch``
+    (untrained), ``scratch-pictures`` (untrained, it sees), ``scratch-stories`` and ``scratch-worlds`` (untrained, their
+    tokens are words), a folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -107,7 +110,7 @@ class ModelSettings(Settings):
     @classmethod
     def _bare_path(cls, value: Any) -> Any:
         if not isinstance(value, str | Mapping | Settings):
-            known = f"{BASE}, {', '.join(UNTRAINED)}, a folder, owner/name of a hub, a .gguf file, or settings"
+            known = f"{', '.join(BUILT_IN)}, a folder, owner/name of a hub, a .gguf file, or settings"
             raise ValueError(f"got {quoted(value)}; allowed: {known}")
         return {"path": value} if isinstance(value, str) else value
 
@@ -116,7 +119,7 @@ class ModelSettings(Settings):
     def _of_run(cls, value: str) -> str:
         """A run's folder is its trained model's."""
         place = local_path(value)
-        named = value not in ("", BASE, *UNTRAINED) and not (place / "config.json").is_file()
+        named = value not in ("", *BUILT_IN) and not (place / "config.json").is_file()
         return str(Path(value) / "model") if named and (place / "recipe.yaml").is_file() else value
 
     @field_validator("lora", mode="before")
@@ -166,7 +169,7 @@ def check_model(settings: ModelSettings) -> None:
     place = local_path(path)
     if settings.quantise is not None:
         check_4_bits(settings.quantise, path, place)
-    if path in (BASE, *UNTRAINED):
+    if path in BUILT_IN:
         return
     if place.suffix == ".gguf":
         if not place.is_file():
@@ -197,7 +200,7 @@ def base_of(settings: ModelSettings) -> ModelSettings | None:
         RecipeError: the adapters do not name it.
     """
     place = local_path(settings.path)
-    if settings.path in ("", BASE, *UNTRAINED) or (place / "config.json").is_file():
+    if settings.path in ("", *BUILT_IN) or (place / "config.json").is_file():
         return None
     if not ((place / ADAPTERS).is_file() and (place / "tokenizer_config.json").is_file()):
         return None
@@ -244,8 +247,8 @@ def _check_absent(path: str, place: Path) -> None:
         raise RecipeError(f"model.path: {no_model_yet(place.parent)}")
     looks_local = path.startswith((".", "/", "~")) or path.rstrip("/").count("/") != 1
     if looks_local:
-        known = f"{BASE}, {', '.join(UNTRAINED)}, a folder, owner/name of a hub, a .gguf file"
-        raise RecipeError(f"model.path: got {path!r}{nearest(path, [BASE, *UNTRAINED])}; allowed: {known}")
+        known = f"{', '.join(BUILT_IN)}, a folder, owner/name of a hub, a .gguf file"
+        raise RecipeError(f"model.path: got {path!r}{nearest(path, BUILT_IN)}; allowed: {known}")
     check_on_hub("model.path", path.rstrip("/"), "model")
 
 
@@ -543,7 +546,7 @@ def save_policy(policy: Policy, folder: Path, *, dtype: str | None = None) -> No
 @quiet()
 def save_adapters(policy: Policy, folder: Path) -> None:
     """The adapters alone and the tokenizer, atomically: a folder that :func:`load_policy` reads with the model that
-    the adapters name, which is ``base`` or a place where that model is.
+    the adapters name, which is one of ``SHIPPED`` or a place where that model is.
 
     Raises:
         OSError: it could not be written; nothing of it is left, and the previous folder is intact.
@@ -555,8 +558,8 @@ def save_adapters(policy: Policy, folder: Path) -> None:
         policy.tokenizer.save_pretrained(partial)
         written = json.loads((partial / ADAPTERS).read_text())
         place = Path(written["base_model_name_or_path"])
-        own = place == Path(str(files("lyceum.models") / BASE))
-        written["base_model_name_or_path"] = BASE if own else str(place.absolute()) if place.is_dir() else str(place)
+        shipped = next((name for name in SHIPPED if place == shipped_folder(name)), None)
+        written["base_model_name_or_path"] = shipped or str(place.absolute() if place.is_dir() else place)
         (partial / ADAPTERS).write_text(to_json(written, indent=2) + "\n")
         replace_folder(partial, folder)
     except OSError:
@@ -629,11 +632,16 @@ def _system_error(error: Exception) -> int | None:
     return None if found is None else int(found[1])
 
 
+def shipped_folder(name: str) -> Path:
+    """Where a model of ``SHIPPED`` is."""
+    return Path(str(files("lyceum.models") / name))
+
+
 def _source(settings: ModelSettings) -> tuple[str, dict[str, Any]]:
     """Arguments for from_pretrained."""
     extra: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code}
-    if settings.path == BASE:
-        return str(files("lyceum.models") / BASE), extra
+    if settings.path in SHIPPED:
+        return str(shipped_folder(settings.path)), extra
     if (base := base_of(settings)) is not None:
         return _source(base)
     place = local_path(settings.path)

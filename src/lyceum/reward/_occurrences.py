@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
+from lyceum.reward.base import each_with_verdict
 
 
 class Occurrences(RewardSettings):
@@ -27,14 +27,9 @@ class Occurrences(RewardSettings):
     """Weight of the count in the outcome (outcome per occurrence); 0 only records it."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
-        return self.score
+        return each_with_verdict(self._grade)
 
-    async def score(
-        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
-    ) -> list[Grade]:
-        return [self._grade(leaf, verdict) for leaf, verdict in zip(leaves, verdicts, strict=True)]
-
-    def _grade(self, leaf: Node, verdict: bool | None) -> Grade:
+    def _grade(self, task: Task, leaf: Node, verdict: bool | None) -> Grade:
         count = leaf.completion.count(self.text)
         where = "right_with" if count else "right_without"
         return Grade(float(count), parts={} if verdict is None else {where: float(verdict)})

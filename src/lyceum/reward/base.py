@@ -21,7 +21,17 @@ from pydantic import BaseModel
 from lyceum.core.component import Component, require_keys
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, State, Task, TaskSource, is_scalar
+from lyceum.core.types import (
+    Grade,
+    Grader,
+    GradingContext,
+    JudgedStep,
+    ShapingGrader,
+    State,
+    Task,
+    TaskSource,
+    is_scalar,
+)
 from lyceum.core.user_files import describe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import LARGEST_REWARD, real
@@ -316,6 +326,17 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
             except Exception as error:
                 grades.append(Grade.ungraded(describe(error)))
         return grades
+
+    return grade
+
+
+def each_with_verdict(score: Callable[[Task, Node, bool | None], Grade]) -> ShapingGrader:
+    """The same for a part that is told what another part says of each trajectory; None: nothing."""
+
+    async def grade(
+        task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
+    ) -> list[Grade]:
+        return [score(task, leaf, verdict) for leaf, verdict in zip(leaves, verdicts, strict=True)]
 
     return grade
 

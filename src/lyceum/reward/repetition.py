@@ -9,7 +9,8 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
+from lyceum.reward.base import each_with_verdict
 
 
 class Repetition(RewardSettings):
@@ -27,15 +28,10 @@ class Repetition(RewardSettings):
     """Penalise only incorrect answers."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
-        return self.score
+        return each_with_verdict(self._penalty)
 
-    async def score(
-        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
-    ) -> list[Grade]:
-        return [
-            Grade(0.0 if verdict and self.wrong_only else -repeated_share(self._pieces(leaf), self.ngram))
-            for leaf, verdict in zip(leaves, verdicts, strict=True)
-        ]
+    def _penalty(self, task: Task, leaf: Node, verdict: bool | None) -> Grade:
+        return Grade(0.0 if verdict and self.wrong_only else -repeated_share(self._pieces(leaf), self.ngram))
 
     def _pieces(self, leaf: Node) -> Sequence[Hashable]:
         return leaf.completion.lower().split() if self.unit == "word" else leaf.completion_tokens

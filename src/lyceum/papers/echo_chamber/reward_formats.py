@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal, get_args
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
 from lyceum.papers.echo_chamber.tasks_chain_formats import Format, format_of
+from lyceum.reward.base import each_with_verdict
 
 
 class FormatShares(RewardSettings):
@@ -25,15 +25,10 @@ class FormatShares(RewardSettings):
     """Weight of the number in the outcome; 0 only records it."""
 
     def build(self, source: TaskSource) -> ShapingGrader:
-        return self.score
-
-    async def score(
-        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
-    ) -> list[Grade]:
-        return [counted(leaf, verdict) for leaf, verdict in zip(leaves, verdicts, strict=True)]
+        return each_with_verdict(counted)
 
 
-def counted(leaf: Node, verdict: bool | None) -> Grade:
+def counted(task: Task, leaf: Node, verdict: bool | None) -> Grade:
     found = format_of(leaf.completion)
     parts = {name: float(name == found) for name in get_args(Format)}
     if found is not None and verdict is not None:

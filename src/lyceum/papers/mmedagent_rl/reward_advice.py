@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, ShapingGrader, Task, TaskSource
+from lyceum.reward.base import each_with_verdict
 from lyceum.utils.errors import RecipeError
 
 
@@ -31,12 +31,7 @@ class Advice(RewardSettings):
             )
 
     def build(self, source: TaskSource) -> ShapingGrader:
-        return self.score
-
-    async def score(
-        self, task: Task, leaves: Sequence[Node], context: GradingContext, verdicts: Sequence[bool | None]
-    ) -> list[Grade]:
-        return [treated(task, leaf, verdict) for leaf, verdict in zip(leaves, verdicts, strict=True)]
+        return each_with_verdict(treated)
 
 
 def treated(task: Task, leaf: Node, verdict: bool | None) -> Grade:

@@ -14,8 +14,7 @@ from lyceum.core.component import PathText, Settings
 from lyceum.core.needs import Need
 from lyceum.core.types import FrozenName, GradingContext, Message, Scored
 from lyceum.models.load import (
-    BASE,
-    SCRATCH,
+    BUILT_IN,
     ModelSettings,
     check_model,
     check_weights,
@@ -82,7 +81,7 @@ class ScorerModel(Settings):
         """
         if self.path == MINILM and not MINILM_FOLDER.is_dir():
             raise RecipeError(f"scorer.model.path: got {MINILM!r}, and there is no {MINILM_FOLDER}; run: make minilm")
-        if family is not None and (self.path in (BASE, SCRATCH) or self.path.endswith(".gguf")):
+        if family is not None and (self.path in BUILT_IN or self.path.endswith(".gguf")):
             raise RecipeError(f"scorer.model.path: got {self.path!r}; allowed: a folder or a hub name of such a model")
         with errors_name("scorer.model"):
             check_model(self.settings)
