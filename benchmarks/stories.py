@@ -9,15 +9,15 @@ least four levels, pass@16 at least 30 points above; each beside the constant an
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from common import CACHE, arguments, machine, say, write
+from common import arguments, machine, say, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lyceum
 from lyceum.core.types import Split, Task
+from lyceum.models.load import BASE_STORIES, SHIPPED, shipped_folder
 from lyceum.tasks.stories import Stories
 from lyceum.utils.numbers import to_json
 
@@ -66,8 +66,9 @@ def best_constant(level: int, n: int, split: Split = "heldout") -> float:
 
 
 def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[str, Any]:
-    module = AutoModelForCausalLM.from_pretrained(model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    folder = shipped_folder(model) if model in SHIPPED else model
+    module = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     result: dict[str, Any] = {"levels": {}, "n": n, "samples": samples}
     for level in levels:
         source = Stories.model_validate({"levels": [level], "variety": 0}).build("heldout", 0)
@@ -90,24 +91,14 @@ def measure(model: str, levels: tuple[int, ...], n: int, samples: int) -> dict[s
     return result
 
 
-def trained(*, quick: bool) -> Path:
-    """The model of the recipe, which is trained where it is not there yet."""
-    run = CACHE / "stories" / ("quick" if quick else "base")
-    if not (run / "model").is_dir():
-        brief = (*(f"stages.{stage}.steps=2" for stage in range(3)), "evaluate.n=0") if quick else ()
-        lyceum.train("stories-base", [f"name={run.name}", f"output={run.parent}", *brief], overwrite=True)
-    return run / "model"
-
-
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--model", help="its folder; by default one that is trained here, by `stories-base`")
-    parser.add_argument("--levels", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5, 6])
+    parser.add_argument("--model", default=BASE_STORIES, help="the shipped one, or a folder")
+    parser.add_argument("--levels", type=int, nargs="+", default=list(range(9)))
     parser.add_argument("--n", type=int, default=100, help="problems per level")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    model = given.model or str(trained(quick=given.quick))
-    result = measure(model, tuple(given.levels), 4 if given.quick else given.n, 16)
+    result = measure(given.model, tuple(given.levels), 4 if given.quick else given.n, 16)
     write({"benchmark": "stories", "machine": machine()} | result, given.out)
 
 
