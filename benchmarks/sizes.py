@@ -3,7 +3,8 @@
     python benchmarks/sizes.py --out benchmarks/results/sizes.json
 
 About half an hour. Each run is a process of its own, of two steps with a checkpoint between them. The models are random
-(Qwen3's architecture), so that nearly every completion is as long as it may be, which is what is told.
+(Qwen3's architecture), so that nearly every completion is as long as it may be, which is what is told. What is in
+``--out`` already is not measured again.
 """
 
 from __future__ import annotations
@@ -142,10 +143,14 @@ def main() -> None:
         return worker(*args.worker)
     models, arms = (args.models[:1], args.arms[:1]) if args.quick else (args.models, args.arms)
     result: dict[str, Any] = {"machine": common.machine(), "definitions": DEFINITIONS, "runs": []}
+    if args.out and args.out.exists():
+        result["runs"] = json.loads(args.out.read_text())["runs"]
     with tempfile.TemporaryDirectory() as folder:
         for name in models:
             model = make_model(name, Path(folder))
             for arm in arms:
+                if any((run["model"], run["recipe"]) == (name, arm) for run in result["runs"]):
+                    continue
                 with tempfile.TemporaryDirectory() as output:
                     command = [sys.executable, __file__, "--worker", arm, str(model), output]
                     done = subprocess.run(command, capture_output=True, text=True)
