@@ -104,7 +104,7 @@ def test_a_model_and_itself_by_the_command(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["base", "nowhere"], "model: got 'nowhere'; allowed: base, a model's folder"),
+        (["base", "nowhere"], "model: got 'nowhere'; allowed: base, base-stories, a model's folder"),
         (["a", "wider"], "1 of 1 tensors have another shape than in a ('w': [3], there [2])"),
         (["a", "other"], "has no tensor of the same name as a"),
         (["a", "pickled"], "which can run code and is not read"),

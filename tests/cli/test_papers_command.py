@@ -15,11 +15,11 @@ def test_a_paper_is_found_by_its_name_with_what_its_recipe_does_not_do(capsys):
 
 
 def test_words_and_state_select_rows(capsys):
-    assert main(["papers", "sandbox", "--state", "planned", "--json"]) == 0
+    assert main(["papers", "diffusion", "--state", "planned", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert rows
     assert {row["state"] for row in rows} == {"planned"}
-    assert all("sandbox" in row["missing"] for row in rows)
+    assert all("diffusion" in row["missing"] for row in rows)
 
 
 def test_what_a_paper_was_made_after_and_what_was_shown_are_said_and_select_rows(capsys):

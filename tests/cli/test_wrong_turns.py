@@ -147,7 +147,10 @@ KEYS = [
     ("data.sampler.class_name=Mine", "or curriculum=FILE.py:CLASS of one's own"),
     ("actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]", "nothing is to be merged: a run that ends leaves"),
     ("packing_samples=true", "rows always share their prefixes and are packed; leave it out"),
-    ("rollout.environment=calculator", "(a key of rollout=branching-turns and rollout=turns)"),
+    (
+        "rollout.environment=calculator",
+        "(a key of rollout=branching-turns and rollout=dialogue-tree and rollout=turns)",
+    ),
     ("credit.limit_low=1", "credit.limit_low: unknown key; allowed: ddof, eps, kind, kl_in_reward, scale"),
     # Habits of TRL, verl, OpenRLHF, verifiers and prime-rl, typed as they are there.
     ("num_iterations=2", "(learner.epochs is TRL's num_iterations)"),

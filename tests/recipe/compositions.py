@@ -60,6 +60,8 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "look-ahead": {"samples": 4, "look_aheads": [2, 3]},
         "turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
         "branching-turns": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
+        "dialogue-tree": {"samples": 4, "environment": {"kind": "calculator", "notation": {"end": "1"}}},
+        "a-star": {"trajectories": 4, "step": STEP, "max_nodes": 40, "until_right": False},
         "mcts": {"trajectories": 4, "width": 2, "depth": 6, "step": STEP},
         "beam": {"beams": 2, "width": 2, "trajectories": 4, "step": STEP},
         "value-filter": {"samples": 4, "step": STEP},
@@ -127,10 +129,13 @@ class Digits(RewardSettings):
 
 MOST_REFUSED = 0.15
 
-ROLES = ("abstractions", "critique", "guide-model", "pioneer-observer", "proposer-solver")
+ROLES = (
+    *("abstractions", "critique", "global-plan", "guide-model", "pioneer-observer", "proposer-solver"),
+    "proposer-solver-judge",
+)
 """Guides whose roles go through a task together: alone, with plain samples."""
 
-APART = ("self-play", "search-planner", "target-size", "turn-advantage", "papo")
+APART = ("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo")
 """What needs tasks of its own, pictures, a tool or a critic of turns."""
 
 OBJECTIVES = [
@@ -205,7 +210,11 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         stage["value"] = "likelihood"
     if stage["curriculum"]["kind"] in ("knapsack", "posterior") and rollout["kind"] == "next-steps":
         stage["curriculum"]["samples"] = 2
-    if stage["curriculum"]["kind"] == "good-prefixes" and rollout["kind"] in ("turns", "branching-turns"):
+    if stage["curriculum"]["kind"] == "good-prefixes" and rollout["kind"] in (
+        "turns",
+        "branching-turns",
+        "dialogue-tree",
+    ):
         stage["curriculum"] = {"kind": "uniform"}
     if stage["curriculum"]["kind"] == "good-prefixes":
         stage["guidance"] = [{"kind": "prefix"}, *stage["guidance"]]

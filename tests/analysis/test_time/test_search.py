@@ -92,7 +92,8 @@ def test_a_rollout_that_only_the_verifier_can_lead_is_refused():
         Strategy.model_validate({"rollout": "rethink-mcts"})
 
 
-@pytest.mark.parametrize("kind", sorted(kinds("rollout").keys() - {"rethink-mcts"}))
+# The verifier leads the first; the second prunes turns that are cut, as all of ten tokens are here.
+@pytest.mark.parametrize("kind", sorted(kinds("rollout").keys() - {"rethink-mcts", "dialogue-tree"}))
 def test_every_rollout_finds_the_candidates_asked_for_and_is_charged_for_all_it_takes(kind, monkeypatch):
     happened, drawn, read = [], [], []
     value = PathLikelihood(1.0)
