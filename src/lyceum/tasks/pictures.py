@@ -1,4 +1,4 @@
-"""Questions about drawn pictures: counts, colours, comparing, places, bar charts, arrows, sums of digits, lists of cells.
+"""Questions about drawn pictures: counts, colours, comparing, places, lists, bar charts, paths of arrows, sums.
 
 A picture is four by four cells of 12 pixels, times ``scale``. Columns are called a to d from the left, rows 1 to 4 from
 the top. ``count?`` under a picture of five shapes is answered ``2,0,2,1#5``: what each row has, then the answer after
@@ -62,10 +62,11 @@ class Pictures(TasksSettings):
     kind: Literal["pictures"] = "pictures"
     asks: tuple[Ask, ...] = ("count", "colour", "compare", "where", "chart", "path", "sum")
     """What is asked, in turn: how many shapes; how many of a colour; which of two has more; where the red one is; a bar
-    chart; where arrows lead; a sum of digits. And ``list``, if named: the cells of a colour's shapes, as many as there are, so
-    that wrong answers differ in length."""
+    chart; where arrows lead; a sum of digits. And ``list``, where it is named: the cells of a colour's shapes, then how
+    many they are, so that wrong answers differ in length."""
     levels: tuple[int, ...] = (1, 2, 3)
-    """More shapes (3 for each level; 2 of the colour that is listed, and 2 others), bars, arrows or digits; tasks cycle through them."""
+    """More shapes (3 for each level; in a list 2 of its colour and 2 others), bars, arrows or digits; tasks cycle
+    through them."""
     questions: Literal["short", "sentence"] = "short"
     """``count?``, for the small model that ``pictures-base`` trains; or a sentence that says how to answer."""
     scale: int = Field(1, ge=1, le=32)
