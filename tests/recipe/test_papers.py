@@ -135,7 +135,7 @@ def test_what_a_recipe_was_made_after_is_said_from_its_row():
         "Made after the authors' code, or a fork of it, beside what could be read of the paper (smiles724/DeepSearch). "
         "Shown: that its mechanism acts, and no gain."
     )
-    assert "Part; missing: a gain on pictures" in origin("pcurl")
+    assert "Part; missing: a rate for each tile of a picture" in origin("cascade-pictures")
     assert origin("sec").endswith("Shown: a gain (docs/choosing.md#where-help-matters-and-where-it-does-not).")
     assert origin("calculator") == origin("sft") == origin("mine.yaml") == ""
 

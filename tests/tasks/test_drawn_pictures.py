@@ -76,6 +76,32 @@ def test_places_and_heights_are_those_of_the_pixels():
         assert task.answer == str(sum(map(int, task.columns["steps"])))
 
 
+def test_cells_of_a_colour_are_those_of_the_pixels_as_many_as_there_are():
+    listed = tasks(180, asks=["list"])
+    for task in listed:
+        colour = task.messages[0]["content"][1]["text"].removesuffix(" cells?")
+        cells = ["abcd"[cell % CELLS] + str(cell // CELLS + 1) for cell in cells_of(pixels(task), [colour])]
+        assert task.columns["steps"] == cells
+        assert task.columns["demonstration"] == f"{','.join(cells)}#{len(cells)}"
+    for level in (1, 2, 3):
+        of_level = {int(task.answer) for task in listed if task.columns["level"] == level}
+        assert of_level == {*range(2 * level + 1)}
+
+
+def test_a_list_that_stops_early_or_goes_on_is_wrong():
+    task = next(task for task in tasks(12, asks=["list"]) if task.answer == "3")
+    first, second, third = task.columns["steps"]
+    for text, steps in ((f"{first},{second}#2", [1, 1, 0]), (f"{first},{second},{third},d4,d4#5", [1, 1, 1, 0, 0, 0])):
+        judged = grade(task, SimpleNamespace(completion=text, finish="stop"))
+        assert not judged.correct
+        assert [step.reward for step in judged.steps] == steps
+
+
+def test_a_list_is_asked_for_by_name_alone():
+    assert "list" not in Pictures().asks
+    assert {*Pictures().asks, "list"} == {*ASKS}
+
+
 def test_every_digit_is_drawn_in_its_own_way():
     assert len({drawn(_digit(digit, 4, 4)).tobytes() for digit in range(10)}) == 10
 
@@ -116,9 +142,10 @@ def test_nothing_held_out_is_trained():
     assert not seen[0] & seen[1]
 
 
-def test_other_pictures_under_the_same_questions():
-    own = tasks(6, asks=["count"])
-    blank, swapped = (tasks(6, asks=["count"], shown=shown) for shown in ("blank", "swapped"))
+@pytest.mark.parametrize("ask", ["count", "list"])
+def test_other_pictures_under_the_same_questions(ask):
+    own = tasks(6, asks=[ask])
+    blank, swapped = (tasks(6, asks=[ask], shown=shown) for shown in ("blank", "swapped"))
     for task, empty, other in zip(own, blank, swapped, strict=True):
         assert (pixels(empty) == 255).all()
         assert (pixels(other) != pixels(task)).any()
@@ -139,7 +166,7 @@ def test_settings_that_cannot_be_used_are_refused():
 
 
 def test_a_caption_says_what_the_picture_shows():
-    asks = ["count", "colour", "compare", "where"]
+    asks = ["count", "colour", "compare", "where", "list"]
     alone, beside, instead = (tasks(asks=asks, caption=caption) for caption in ("none", "beside", "instead"))
     for plain, below, text in zip(alone, beside, instead, strict=True):
         words, question = text.messages[0]["content"].split("\n")

@@ -1,4 +1,4 @@
-"""Questions about drawn pictures: counting, colours, comparing, places, bar charts, paths of arrows, sums of digits.
+"""Questions about drawn pictures: counts, colours, comparing, places, lists, bar charts, paths of arrows, sums.
 
 A picture is four by four cells of 12 pixels, times ``scale``. Columns are called a to d from the left, rows 1 to 4 from
 the top. ``count?`` under a picture of five shapes is answered ``2,0,2,1#5``: what each row has, then the answer after
@@ -22,7 +22,7 @@ from lyceum.models.see import data_uri
 from lyceum.tasks._split import check_index, draw, levels_within
 from lyceum.tasks.base import GeneratedSource
 
-Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum"]
+Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum", "list"]
 AnyAsk = TypeVar("AnyAsk", bound=str)
 Shown = Literal["own", "blank", "swapped"]
 Caption = Literal["none", "beside", "instead"]
@@ -38,7 +38,7 @@ NAMED = ("red", "blue", "green")
 """Colours that questions name."""
 COLUMNS = "abcd"
 LEVELS = 3
-CAPTIONED = ("count", "colour", "compare", "where")
+CAPTIONED = ("count", "colour", "compare", "where", "list")
 """Questions about single shapes, which a caption can name."""
 HIGHEST = 8
 """Of a bar, in steps of five pixels."""
@@ -62,9 +62,11 @@ class Pictures(TasksSettings):
     kind: Literal["pictures"] = "pictures"
     asks: tuple[Ask, ...] = ("count", "colour", "compare", "where", "chart", "path", "sum")
     """What is asked, in turn: how many shapes; how many of a colour; which of two has more; where the red one is; a bar
-    chart; where arrows lead; a sum of digits."""
+    chart; where arrows lead; a sum of digits. And ``list``, where it is named: the cells of a colour's shapes, then how
+    many they are, so that wrong answers differ in length."""
     levels: tuple[int, ...] = (1, 2, 3)
-    """More shapes (3 for each level), bars, arrows or digits; tasks cycle through them."""
+    """More shapes (3 for each level; in a list 2 of its colour and 2 others), bars, arrows or digits; tasks cycle
+    through them."""
     questions: Literal["short", "sentence"] = "short"
     """``count?``, for the small model that ``pictures-base`` trains; or a sentence that says how to answer."""
     scale: int = Field(1, ge=1, le=32)
@@ -72,8 +74,8 @@ class Pictures(TasksSettings):
     shown: Shown = "own"
     """The task's own picture; a blank one, or another task's, to see that it is looked at."""
     caption: Caption = "none"
-    """The shapes in words under the picture (``red a1, blue c2``), or in its place; of the asks count, colour, compare
-    and where."""
+    """The shapes in words under the picture (``red a1, blue c2``), or in its place; of the asks count, colour, compare,
+    where and list."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
@@ -275,6 +277,22 @@ def _sum(rng: random.Random, level: int) -> Scene:
     return Scene(shapes, "sum?", "Which digits are shown, row by row, and what is their sum?", steps, str(sum(digits)))
 
 
+def _list(rng: random.Random, level: int) -> Scene:
+    """Up to two shapes of the colour for each level, and as many others."""
+    asked = rng.choice(NAMED)
+    n_own, n_others = rng.randint(0, 2 * level), rng.randint(0, 2 * level)
+    cells = rng.sample(range(CELLS**2), n_own + n_others)
+    own, others = cells[:n_own], cells[n_own:]
+    rest = [colour for colour in NAMED if colour != asked]
+    shapes = [_in_cell(rng, cell, asked) for cell in own] + [_in_cell(rng, cell, rng.choice(rest)) for cell in others]
+    rng.shuffle(shapes)
+    sentence = (
+        f"In which cells are {asked} shapes, row by row, and how many are they? Columns are a to d from the left, rows "
+        "1 to 4 from the top."
+    )
+    return Scene(shapes, f"{asked} cells?", sentence, [_name(cell) for cell in sorted(own)], str(n_own))
+
+
 ASKS: Mapping[Ask, Callable[[random.Random, int], Scene | None]] = {
     "count": _count,
     "colour": _colour,
@@ -283,9 +301,10 @@ ASKS: Mapping[Ask, Callable[[random.Random, int], Scene | None]] = {
     "chart": _chart,
     "path": _path,
     "sum": _sum,
+    "list": _list,
 }
 """A question's scene, of a level. The steps of its answer: shapes in each row (count, colour), of each colour
-(compare), heights (chart), cells on the way (path), digits (sum)."""
+(compare), heights (chart), cells on the way (path), digits (sum), cells (list)."""
 
 
 # What is drawn ---------------------------------------------------------------------------------------------------
