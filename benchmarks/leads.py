@@ -3,29 +3,33 @@
     python benchmarks/leads.py --out benchmarks/results/leads.json [--arms grpo pcurl] [--seeds 5] [--quick]
 
 Every arm (``leads.yaml``) begins with the same base, samples as many tokens and is tried at the same three learning
-rates; the best rate, by the mean over seeds, is compared. An arm with ``after`` begins with what that arm made at its
-best rate so far, which is kept in .cache/leads. Runs are done seed by seed, and each is a row of ``--out``, so that an
-interrupted benchmark goes on, on another machine too: some minutes of one core for each.
+rates; the best rate, by the mean over seeds, is compared. An arm with ``after`` begins with what that arm made of the
+same seed at the rate that was its best on seed 0, which is kept in .cache/leads. Runs are done seed by seed, each a
+process and a row of ``--out``, so that an interrupted benchmark goes on, on another machine too: some minutes of one
+core for each.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
 from common import CACHE, arguments, machine, say, table, write
+from suites import acted, run_one
 
 HERE = CACHE / "leads"
 ARMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "leads.yaml").read_text())
 LEARNING_RATES = ("3.0e-5", "1.0e-4", "3.0e-4")
-TOKENS = 1_000_000
+TOKENS, QUICK_TOKENS = 1_000_000, 4_000
+"""Sampled by a run."""
 MEAN_SOLUTION = 110
 """Tokens of a solution at the trained levels, by which fine-tuning gets its steps."""
 TRAINED, TESTED = [2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7, 8]
@@ -37,6 +41,7 @@ SHARED = (
     "evaluate.n=280",
     "evaluate.samples=4",
     "evaluate.k=[1,4]",
+    "evaluate.greedy=false",
     "evaluate.every=0",
     "checkpoint_every=0",
     "rollouts_every=1000",
@@ -50,7 +55,8 @@ COUNTED = (
 DEFINITIONS = {
     "before, after": "held-out pass@1 at temperature 1, of the trained levels (2 to 6) and of each level",
     "rows": "one for each run: arm, learning rate, seed",
-    "arms": "of each arm the rate with the highest mean over its seeds; interval: Student's 95 % over seeds",
+    "arms": "of each arm the rate with the highest mean over its seeds, on the problems that are compared on, so that "
+    "the best of several rates is a little flattered, in every arm alike; interval: Student's 95 % over seeds",
     "difference": "to the first arm, or to the arm that goes on from the same model, paired by seed",
     "better": "probability of improvement: share of pairs of seeds in which the arm is above that one, ties half",
     "acted": "means over the steps of a run of what its mechanisms did",
@@ -67,18 +73,18 @@ def main() -> None:
     args = parser.parse_args()
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "tokens": args.tokens, "rows": []}
     if args.out and args.out.is_file():
-        result["rows"] = json.loads(args.out.read_text())["rows"]
+        known = json.loads(args.out.read_text())
+        if known["tokens"] != args.tokens:
+            raise SystemExit(f"--tokens: got {args.tokens}; allowed with {args.out}: {known['tokens']}, as its runs")
+        result["rows"] = known["rows"]
     result["machine"] = machine()
-    import torch
-
-    torch.set_num_threads(args.threads)
     rates, seeds = (args.rates[:1], 1) if args.quick else (args.rates, args.seeds)
     for seed in range(seeds):
         for arm in args.arms:
             for rate in rates:
                 if any(of(row) == (arm, float(rate), seed) for row in result["rows"]):
                     continue
-                row = run(arm, rate, seed, args.tokens, result["rows"], quick=args.quick)
+                row = run(arm, rate, seed, args, result["rows"])
                 result["rows"].append(row)
                 say(f"{arm}, {rate}, seed {seed}: {row['before']['trained']:.1%} -> {row['after']['trained']:.1%}")
                 result["arms"] = compared(result["rows"])
@@ -90,26 +96,23 @@ def of(row: Mapping[str, Any]) -> tuple[str, float, int]:
     return row["arm"], row["rate"], row["seed"]
 
 
-def run(
-    arm: str, rate: str, seed: int, tokens: int, rows: Sequence[Mapping[str, Any]], *, quick: bool
-) -> dict[str, Any]:
+def run(arm: str, rate: str, seed: int, args: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One run, and its row."""
     from lyceum.analysis.comparison.run import with_budget
     from lyceum.recipe.schema import load_recipe
     from lyceum.run.reader import read_run_folder
-    from lyceum.training.train import train
-    from lyceum.utils.progress import using
 
+    tokens = QUICK_TOKENS if args.quick else args.tokens
     given = dict(ARMS[arm])
     before, keys = given.pop("after", None), [*SHARED, f"seed={seed}", f"output={HERE}"]
     if before is not None:
-        keys.append(f"model={first_model(before, seed, tokens, rows, quick=quick)}")
+        keys.append(f"model={first_model(before, seed, args, rows)}")
     HERE.mkdir(parents=True, exist_ok=True)
     file = HERE / f"{arm}.yaml"
     file.write_text(yaml.safe_dump(given))
-    name = f"{arm}-{rate}-{seed}{'-quick' if quick else ''}"
-    if quick:
-        tokens, keys = 4_000, [*keys, "evaluate.n=7", "evaluate.samples=1", "evaluate.k=[1]", "evaluate.greedy=false"]
+    name = folder_name(arm, float(rate), seed, quick=args.quick)
+    if args.quick:
+        keys += ["evaluate.n=7", "evaluate.samples=1", "evaluate.k=[1]"]
     recipe = load_recipe(str(file), [*keys, f"name={name}"])
     stages = [
         stage.model_copy(update={"learner": stage.learner.model_copy(update={"lr": float(rate)})})
@@ -123,9 +126,8 @@ def run(
         recipe = with_budget(recipe.model_copy(update={"stages": tuple(stages)}), tokens, keep_steps=False)
     # A group that learns nothing is a result here.
     recipe = recipe.model_copy(update={"max_steps_without_signal": 0})
-    began = time.process_time()
-    with using("silent"):
-        train(recipe, resume="auto")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        seconds = pool.submit(run_one, json.dumps(recipe.resolved()), args.threads).result()
     found = read_run_folder(HERE / name)
     row = {
         "arm": arm,
@@ -134,28 +136,26 @@ def run(
         "before": shares(found.summary["before"]),
         "after": shares(found.summary["after"]),
         "tokens": found.summary.get("tokens_sampled") or found.summary["tokens_trained"],
-        "cpu_seconds": round(time.process_time() - began, 1),
-        "acted": {key: round(fmean(values), 4) for key in COUNTED if (values := logged(found.metrics, key))},
+        "seconds": round(seconds, 1),
+        "acted": acted(found.metrics, COUNTED),
     }
     if not any(ARMS[other].get("after") == arm for other in ARMS):
         shutil.rmtree(HERE / name)
     return row
 
 
-def first_model(arm: str, seed: int, tokens: int, rows: Sequence[Mapping[str, Any]], *, quick: bool) -> Path:
-    """What another arm made of the same seed, at the rate that was best for it; it is trained where it is not there."""
-    tried = [row for row in rows if row["arm"] == arm]
-    rate = LEARNING_RATES[0]
-    if tried:
-        rate = next(each for each in LEARNING_RATES if float(each) == best_rate(tried))
-    model = HERE / f"{arm}-{rate}-{seed}{'-quick' if quick else ''}" / "model"
+def first_model(arm: str, seed: int, args: Any, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """What another arm made of the same seed, at the rate that was best for it on seed 0; trained where not there."""
+    tried = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
+    rate = best_rate(tried) if tried else float(args.rates[0])
+    model = HERE / folder_name(arm, rate, seed, quick=args.quick) / "model"
     if not model.is_dir():
-        run(arm, rate, seed, tokens, rows, quick=quick)
+        run(arm, str(rate), seed, args, rows)
     return model
 
 
-def logged(metrics: Iterable[Mapping[str, Any]], key: str) -> list[float]:
-    return [line[key] for line in metrics if isinstance(line.get(key), int | float)]
+def folder_name(arm: str, rate: float, seed: int, *, quick: bool) -> str:
+    return f"{arm}-{rate:.1e}-{seed}{'-quick' if quick else ''}"
 
 
 def shares(measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,8 +193,8 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found[arm] = {
             "rate": best_rate([row for row in rows if row["arm"] == arm]),
             "seeds": len(by_seed),
-            "after": interval(mean_over_seeds(after)) if len(after) > 1 else {"mean": after[0]},
-            "difference": interval(mean_over_seeds(paired)) if len(paired) > 1 else None,
+            "after": mean_over_seeds(after).to_json() if len(after) > 1 else {"mean": after[0]},
+            "difference": mean_over_seeds(paired).to_json() if len(paired) > 1 else None,
             "better": fmean((a > b) + (a == b) / 2 for a in after for b in theirs) if theirs else None,
             "by_level": {
                 level: round(fmean(row["after"]["by_level"][level] for row in by_seed.values()), 4)
@@ -202,10 +202,6 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             },
         }
     return found
-
-
-def interval(of: Any) -> dict[str, float]:
-    return {name: round(getattr(of, name), 4) for name in ("mean", "low", "high")}
 
 
 def show(arms: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from common import say, table
-from suites import run_one
+from suites import acted, over_seeds, run_one
 
 TASKS = {"kind": "pictures", "asks": ["chart", "path", "sum"], "levels": [2, 3]}
 """Answers of several steps, which the base gets right some of the time."""
@@ -165,12 +165,11 @@ def trained(made: Any) -> dict[str, Any]:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             pool.submit(run_one, json.dumps(made.resolved()), 1).result()
     run = read_run_folder(folder_of(made))
-    said: dict[str, list[float]] = {name: [line[name] for line in run.metrics if name in line] for name in LOGGED}
     return {
         "steps": run.summary["steps"],
         "tokens_sampled": run.summary["tokens_sampled"],
         "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
-        "acted": {name: round(fmean(of), 4) for name, of in said.items() if of},
+        "acted": acted(run.metrics, LOGGED),
     }
 
 
@@ -267,15 +266,6 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def chosen(rows: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
     of = [row for row in rows if row["arm"] == arm]
     return [row for row in of if row["rate"] == best_rate(rows, arm)] if of else []
-
-
-def over_seeds(of: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    from lyceum.evaluation.intervals import mean_over_seeds
-
-    if len(of) == 1:
-        return dict(of[0])
-    found = mean_over_seeds([each["mean"] for each in of])
-    return {"mean": round(found.mean, 4), "low": round(max(0.0, found.low), 4), "high": round(found.high, 4)}
 
 
 def show_arms(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -134,19 +134,27 @@ def by_name(of: Mapping[str, Any], value: Any) -> dict[str, Any]:
 
 def held_out(of_runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Mean over seeds of overall and each level, with Student's interval; of one seed, its own interval over tasks."""
-    from lyceum.evaluation.intervals import mean_over_seeds
-
-    def over_seeds(of: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        if len(of) == 1:
-            return {name: of[0][name] for name in ("mean", "low", "high")}
-        found = mean_over_seeds([interval["mean"] for interval in of])
-        return {"mean": found.mean, "low": max(0.0, found.low), "high": min(1.0, found.high)}
-
     levels = of_runs[0]["by_level"]
     return {
         "overall": over_seeds([run["overall"] for run in of_runs]),
         "by_level": {level: over_seeds([run["by_level"][level] for run in of_runs]) for level in levels},
     }
+
+
+def over_seeds(of: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of shares over seeds, with Student's 95 % interval; of one seed, its own interval."""
+    from lyceum.evaluation.intervals import mean_over_seeds
+
+    if len(of) == 1:
+        return {name: of[0][name] for name in ("mean", "low", "high")}
+    found = mean_over_seeds([interval["mean"] for interval in of])
+    return {"mean": found.mean, "low": max(0.0, found.low), "high": min(1.0, found.high)}
+
+
+def acted(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
+    """What mechanisms did: means over the steps of a run, of those that log it."""
+    logged = {name: [line[name] for line in metrics if isinstance(line.get(name), int | float)] for name in names}
+    return {name: round(fmean(values), 4) for name, values in logged.items() if values}
 
 
 def differences(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from lyceum.core.solution import Solution, ladder_of, levels_of
 from lyceum.core.sources import checked_tasks
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree, is_correct
-from lyceum.core.types import Context, Hint, Origin, ProposedSource, Rollout, Task, TaskSource
+from lyceum.core.types import Context, Hint, Message, Origin, ProposedSource, Rollout, Task, TaskSource
 from lyceum.curriculum.base import is_test
 from lyceum.tasks.base import HintsLeak
 from lyceum.utils.errors import RecipeError
@@ -123,6 +123,38 @@ def start_under(tokens: Sequence[int], context: Context, start: Node) -> Node | 
     return _given_below(context.tree.add_prompt(list(tokens), context.decode(tokens)), start)
 
 
+def asked_of(task: Task, ask: str) -> list[Message]:
+    """The task's messages, the last said as ``ask`` says it, with its own text in the place of ``{problem}``."""
+    *before, last = task.messages
+    return [*before, {**last, "content": ask.replace("{problem}", str(last["content"]))}]
+
+
+def own_prompt(context: Context, messages: Sequence[Message], key: str) -> Node | None:
+    """A prompt of the task's tree whose completions are compared with each other alone.
+
+    Args:
+        key: of the prompt (``Node.key``), unless the same prompt is there with one.
+    Returns:
+        None where no token is left below it, of the context or of the task's budget.
+    """
+    tokens = context.render(messages)
+    prompt = context.tree.add_prompt(tokens, context.decode(tokens))
+    prompt.key = prompt.key or key
+    return prompt if context.budget_left > 0 and context.tokens_left(prompt) else None
+
+
+async def answers_to(
+    rollout: Rollout, context: Context, messages: Sequence[Message], key: str, n: int | None
+) -> list[Node]:
+    """The graded completions of a prompt of their own; none where no token is left for them. See :func:`own_prompt`."""
+    prompt = own_prompt(context, messages, key)
+    if prompt is None:
+        return []
+    leaves = await rollout(context, prompt, n)
+    await context.grade(leaves)
+    return leaves
+
+
 def apart(tree: Tree, start: Node, key: str) -> Node:
     """The same start under a copy of its prompt, so that no credit compares what is below it with the group.
 
@@ -141,9 +173,13 @@ def _given_below(prompt: Node, start: Node) -> Node:
     """What was given between a prompt and ``start``, copied below another prompt."""
     node = prompt
     for above in start.path()[1:]:
-        same = (child for child in node.children if child.origin is above.origin and child.tokens == above.tokens)
-        node = next(same, None) or node.add(above.tokens, above.origin, above.text)
+        node = child_with(node, above.tokens, above.origin) or node.add(above.tokens, above.origin, above.text)
     return node
+
+
+def child_with(node: Node, tokens: Sequence[int], origin: Origin) -> Node | None:
+    """The node's child of these tokens and this origin; None where there is none."""
+    return next((child for child in node.children if child.origin is origin and child.tokens == list(tokens)), None)
 
 
 def solution_to_give(source: TaskSource, task: Task, *, allow_leaks: bool) -> Solution | None:

@@ -227,7 +227,12 @@ class BestFirstSearch:
         ]
 
     def finish(self) -> list[Node]:
-        counts = {
+        self.context.tree.record(self.settings.kind, self.counts())
+        return self.finished
+
+    def counts(self) -> dict[str, float | str]:
+        """What the tree is noted with."""
+        return {
             "ended": self.ended,
             "rounds": self.rounds,
             "expansions": self.expansions,
@@ -237,8 +242,6 @@ class BestFirstSearch:
             "right": sum(is_correct(leaf) for leaf in self.finished),
             "ungraded": sum(leaf.grade is not None and leaf.grade.outcome is None for leaf in self.finished),
         }
-        self.context.tree.record("best-first", counts)
-        return self.finished
 
 
 def path_score(logprob: float, length: int, alpha: float) -> float:

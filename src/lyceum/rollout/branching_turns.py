@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import Composition, Size
+from lyceum.core.settings import Size
 from lyceum.core.tree import Node
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
@@ -28,6 +28,7 @@ class BranchingTurns(Turns):
     The two papers' authors decide before the answer, by the turn that called; here, as the papers say, after it.
     """
 
+    turns_branch: ClassVar = True
     requires: ClassVar = (Need("entropy", when=lambda own: own.reads_entropy),)
 
     kind: Literal["branching-turns"] = "branching-turns"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -58,11 +59,6 @@ class BranchingTurns(Turns):
     @property
     def size(self) -> Size:
         return Size("samples", self.samples)
-
-    def check(self, stage: Composition) -> list[str]:
-        kind = self.environment.kind
-        told = f"environment: got {kind!r}, which is not repeatable, and turns branch here; allowed: rollout 'turns'"
-        return super().check(stage) + ([] if self.environment.repeatable else [told])
 
     async def talked(self, talk: Conversation, samples: int) -> list[Node]:
         """Notes on the tree how many trajectories are whole, at how many answers one might have branched, how many did,

@@ -14,7 +14,7 @@ from pydantic import Field
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
 from lyceum.core.needs import Need
-from lyceum.core.settings import EnvironmentSettings, RolloutSettings, Size
+from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import (
     ASSISTANT,
@@ -59,6 +59,8 @@ class Turns(RolloutSettings):
     """
 
     refuses: ClassVar = ("prefix-lengths",)
+    turns_branch: ClassVar[bool] = False
+    """Whether trajectories share turns, so that an environment is asked again from where it stood."""
     requires: ClassVar = (
         Need("episode-advantages", when=lambda own: own.history == "template"),
         Need("episode-weights", when=lambda own: own.history == "template"),
@@ -90,6 +92,11 @@ class Turns(RolloutSettings):
     def sized(self, n: int) -> Turns:
         """The same rollout with ``n`` trajectories."""
         return self.model_copy(update={"samples": n})
+
+    def check(self, stage: Composition) -> list[str]:
+        kind = self.environment.kind
+        told = f"environment: got {kind!r}, which is not repeatable, and turns branch here; allowed: rollout 'turns'"
+        return super().check(stage) + ([told] if self.turns_branch and not self.environment.repeatable else [])
 
     def independent(self) -> Turns:
         return Turns(**{name: getattr(self, name) for name in Turns.model_fields if name != "kind"})

@@ -46,15 +46,15 @@ class Fact:
     of: tuple[str, ...] = ()
     amount: int = 0
 
-    def value(self, values: Mapping[str, int]) -> int:
-        """How many, given how many the others have."""
+    def value(self, values: Mapping[str, int], amount: int) -> int:
+        """How many, given how many the others have, and were this the fact's amount."""
         match self.relation:
             case "number":
-                return self.amount
+                return amount
             case "more":
-                return values[self.of[0]] + self.amount
+                return values[self.of[0]] + amount
             case "fewer":
-                return values[self.of[0]] - self.amount
+                return values[self.of[0]] - amount
             case "together":
                 return values[self.of[0]] + values[self.of[1]]
             case "twice":
@@ -84,12 +84,12 @@ def draw_facts(rng: random.Random, level: int, distractors: int) -> tuple[list[F
         band = rng.randrange(_BANDS)
         shape = _draw_shape(rng, level, distractors)
         for _ in range(_TRIES if shape else 0):
-            facts = [_with_amount(rng, fact) for fact in shape]
-            relevant = len(facts) - distractors
-            values = solve([*reversed(facts[:relevant]), *facts[relevant:]])
-            in_band = (values[facts[0].subject] - 1) * _BANDS // LARGEST == band
+            # Most of what is drawn is thrown away: facts are made of what is kept.
+            amounts = [_draw_amount(rng, fact.relation) for fact in shape]
+            values = _solve(shape, amounts, distractors)
+            in_band = (values[shape[0].subject] - 1) * _BANDS // LARGEST == band
             if in_band and all(1 <= value <= LARGEST for value in values.values()):
-                return facts, values
+                return [replace(fact, amount=amount) for fact, amount in zip(shape, amounts, strict=True)], values
 
 
 def _draw_shape(rng: random.Random, level: int, distractors: int) -> list[Fact]:
@@ -126,15 +126,17 @@ def _draw_relation(rng: random.Random) -> Relation:
     return rng.choices(list(_RELATIONS), list(_RELATIONS.values()))[0]
 
 
-def _with_amount(rng: random.Random, fact: Fact) -> Fact:
-    if fact.relation not in ("number", "more", "fewer"):
-        return fact
-    return replace(fact, amount=rng.randint(2, LARGEST_GIVEN if fact.relation == "number" else LARGEST_DIFFERENCE))
+def _draw_amount(rng: random.Random, relation: Relation) -> int:
+    """0 where the relation has none."""
+    if relation not in ("number", "more", "fewer"):
+        return 0
+    return rng.randint(2, LARGEST_GIVEN if relation == "number" else LARGEST_DIFFERENCE)
 
 
-def solve(facts: Sequence[Fact]) -> dict[str, int]:
-    """Every quantity's value, from facts that come after those that they depend on."""
+def _solve(shape: Sequence[Fact], amounts: Sequence[int], distractors: int) -> dict[str, int]:
+    """Every quantity's value, were these the facts' amounts; facts as :func:`draw_facts` returns them."""
+    relevant = len(shape) - distractors
     values: dict[str, int] = {}
-    for fact in facts:
-        values[fact.subject] = fact.value(values)
+    for at in (*reversed(range(relevant)), *range(relevant, len(shape))):
+        values[shape[at].subject] = shape[at].value(values, amounts[at])
     return values

@@ -15,8 +15,8 @@ from pydantic import Field
 from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
-from lyceum.core.types import Context, Grade, Message, ProposedSource, Rollout, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.core.types import Context, Grade, ProposedSource, Rollout, Task, TaskSource
+from lyceum.guidance.base import TaskGuide, answers_to, notes_of, writable
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -74,7 +74,8 @@ class ProposerSolverGuide(TaskGuide):
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         proposer = context.acting("proposer")
-        prompt = self._prompt(proposer, self.source.to_propose(context.task))
+        tokens = proposer.render(self.source.to_propose(context.task))
+        prompt = proposer.tree.add_prompt(tokens, proposer.decode(tokens))
         proposals = await rollout(proposer, prompt, self.settings.proposals)
         read = [self.read(leaf, context.task) for leaf in proposals]
         answers = await gather([self.solve(rollout, context, task, n) for task in read])
@@ -93,18 +94,7 @@ class ProposerSolverGuide(TaskGuide):
         """The solver's graded answers; none to what is no task, or where no token is left."""
         if isinstance(task, str):
             return []
-        solver = context.acting("solver", task)
-        prompt = self._prompt(solver, task.messages)
-        prompt.key = task.id  # answers to different proposals are not compared with each other
-        if solver.budget_left <= 0 or not solver.tokens_left(prompt):
-            return []
-        leaves = await rollout(solver, prompt, n)
-        await solver.grade(leaves)
-        return leaves
-
-    def _prompt(self, context: Context, messages: Sequence[Message]) -> Node:
-        tokens = context.render(messages)
-        return context.tree.add_prompt(tokens, context.decode(tokens))
+        return await answers_to(rollout, context.acting("solver", task), task.messages, task.id, n)
 
     def grade(self, task: Task | str, answers: Sequence[Node], note: Proposals) -> Grade:
         """A proposal's grade; its verdict is whether it is a task."""

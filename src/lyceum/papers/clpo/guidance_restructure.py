@@ -15,7 +15,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, ProposedSource, Rollout, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.guidance.base import TaskGuide, answers_to, asked_of, notes_of, own_prompt, writable
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -99,12 +99,8 @@ class RestructureGuide(TaskGuide):
         way = self.settings.way(note.before)
         if way is None:
             return own
-        *before, last = context.task.messages
-        asked = str(getattr(self.settings, way)).replace("{problem}", str(last["content"]))
-        tokens = context.render([*before, {**last, "content": asked}])
-        prompt = context.tree.add_prompt(tokens, context.decode(tokens))
-        prompt.key = way
-        if context.budget_left <= 0 or not context.tokens_left(prompt):
+        prompt = own_prompt(context, asked_of(context.task, getattr(self.settings, way)), way)
+        if prompt is None:
             return own
         note.way = way
         written = await rollout(context, prompt, self.settings.rewritings)
@@ -122,14 +118,7 @@ class RestructureGuide(TaskGuide):
             note.rejected += 1
             rewriting.grade = Grade(self.settings.rejected, False, parts={"rejected": 1.0})
             return []
-        solver = context.acting("", task)
-        tokens = solver.render(task.messages)
-        prompt = solver.tree.add_prompt(tokens, solver.decode(tokens))
-        prompt.key = task.id
-        leaves: list[Node] = []
-        if solver.budget_left > 0 and solver.tokens_left(prompt):
-            leaves = await rollout(solver, prompt, n)
-            await solver.grade(leaves)
+        leaves = await answers_to(rollout, context.acting("", task), task.messages, task.id, n)
         after = solved(leaves)
         if after is None or note.before is None:
             rewriting.grade = Grade.ungraded("no answer to the rewritten task was graded")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition, Size
+from lyceum.core.settings import Size
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
@@ -26,6 +26,8 @@ class DialogueTree(Turns):
     from that state, is pruned before the environment sees it; of the states after the others at most ``width`` are
     kept, at random. Where every turn from a state is malformed, one of them ends the dialogue there, as a failure.
     Pruned turns are not trained."""
+
+    turns_branch: ClassVar = True
 
     kind: Literal["dialogue-tree"] = "dialogue-tree"  # pyright: ignore[reportIncompatibleVariableOverride]
     samples: int = Field(default=16, ge=1)
@@ -42,11 +44,6 @@ class DialogueTree(Turns):
     @property
     def size(self) -> Size:
         return Size("samples", self.samples)
-
-    def check(self, stage: Composition) -> list[str]:
-        kind = self.environment.kind
-        told = f"environment: got {kind!r}, which is not repeatable, and turns branch here; allowed: rollout 'turns'"
-        return super().check(stage) + ([] if self.environment.repeatable else [told])
 
     def well_formed(self, turn: Node) -> bool:
         said = turn.text.strip()

@@ -16,7 +16,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Message, ProposedSource, Rollout, Sampling, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.guidance.base import TaskGuide, answers_to, notes_of, writable
 from lyceum.utils.numbers import mean
 
 Informativeness = Literal["gap", "best-to-mean", "uniform"]
@@ -127,15 +127,7 @@ class EvolvePromptsGuide(TaskGuide):
 
     async def solve(self, rollout: Rollout, context: Context, task: Task, n: int | None) -> list[Node]:
         """The graded answers to a rewritten prompt; none where no token is left for them."""
-        solver = context.acting("", task)
-        tokens = solver.render(task.messages)
-        prompt = solver.tree.add_prompt(tokens, solver.decode(tokens))
-        prompt.key = task.id
-        if solver.budget_left <= 0 or not solver.tokens_left(prompt):
-            return []
-        leaves = await rollout(solver, prompt, n)
-        await solver.grade(leaves)
-        return leaves
+        return await answers_to(rollout, context.acting("", task), task.messages, task.id, n)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, Evolution)

@@ -18,7 +18,7 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Origin, Rollout, TaskSource
-from lyceum.guidance.base import TaskGuide, apart, graded, notes_of
+from lyceum.guidance.base import TaskGuide, apart, child_with, graded, notes_of
 from lyceum.models.demonstrations import demonstration_of, needed_demonstration
 from lyceum.utils.numbers import mean
 
@@ -99,12 +99,10 @@ class ThoughtCorrectorGuide(TaskGuide):
             return None
         below = apart(context.tree, start, self.settings.kind)
         if kept:
-            below = next(
-                (child for child in below.children if child.origin is Origin.PREFIX and child.tokens == kept), None
-            ) or below.add(kept, Origin.PREFIX)
+            below = child_with(below, kept, Origin.PREFIX) or below.add(kept, Origin.PREFIX)
             write_texts([below], context.decode, terminal=False)
         rest = whole[len(kept) :]
-        end = next((child for child in below.children if child.origin is Origin.TEACHER and child.tokens == rest), None)
+        end = child_with(below, rest, Origin.TEACHER)
         note.corrected += 1
         note.kept += len(kept)
         if end is None:

@@ -15,7 +15,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Hint, Rollout, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, states_answer
+from lyceum.guidance.base import TaskGuide, answers_to, asked_of, notes_of, own_prompt, states_answer
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -68,12 +68,8 @@ class AbstractionsGuide(TaskGuide):
 
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         abstractor = context.acting("abstractor")
-        *before, last = context.task.messages
-        asked = {**last, "content": self.settings.ask.replace("{problem}", str(last["content"]))}
-        tokens = abstractor.render([*before, asked])
-        prompt = abstractor.tree.add_prompt(tokens, abstractor.decode(tokens))
-        prompt.key = "abstractions"
-        if abstractor.budget_left <= 0 or not abstractor.tokens_left(prompt):
+        prompt = own_prompt(abstractor, asked_of(context.task, self.settings.ask), "abstractions")
+        if prompt is None:
             return []
         written = await rollout(abstractor, prompt, self.settings.abstractions)
         note = Abstracted(len(written), len({leaf.completion for leaf in written}))
@@ -93,14 +89,8 @@ class AbstractionsGuide(TaskGuide):
         note.leaked += (leaked := not truncated and states_answer(context.task, text))
         if truncated or leaked:
             return None
-        tokens = solver.render(self.source.hinted(context.task, Hint("abstraction", text)).messages)
-        prompt = solver.tree.add_prompt(tokens, solver.decode(tokens))
-        prompt.key = f"abstraction {text}"  # answers with different abstractions are not compared with each other
-        if solver.budget_left <= 0 or not solver.tokens_left(prompt):
-            return []
-        leaves = await rollout(solver, prompt, n)
-        await solver.grade(leaves)
-        return leaves
+        hinted = self.source.hinted(context.task, Hint("abstraction", text))
+        return await answers_to(rollout, solver, hinted.messages, f"abstraction {text}", n)
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, Abstracted)]

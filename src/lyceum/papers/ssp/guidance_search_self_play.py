@@ -18,7 +18,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import Composition, GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Hint, Origin, ProposedSource, Rollout, Sampling, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.guidance.base import TaskGuide, answers_to, notes_of, own_prompt, writable
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -96,10 +96,8 @@ class SearchSelfPlayGuide(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         note, proposer = Searched(), context.acting("proposer")
         context.tree.add_note(note)
-        tokens = proposer.render(self.written.to_propose(context.task))
-        prompt = proposer.tree.add_prompt(tokens, proposer.decode(tokens))
-        prompt.key = "questions"
-        if proposer.budget_left <= 0 or not proposer.tokens_left(prompt):
+        prompt = own_prompt(proposer, self.written.to_propose(context.task), "questions")
+        if prompt is None:
             return []
         leaves = await rollout(proposer, prompt, self.settings.questions)
         note.asked = len(leaves)
@@ -119,14 +117,7 @@ class SearchSelfPlayGuide(TaskGuide):
             note.rejected[task] += 1
             question.grade = Grade(self.settings.rejected, False, parts={"rejected": 1.0})
             return []
-        solver = context.acting("solver", task)
-        tokens = solver.render(task.messages)
-        prompt = solver.tree.add_prompt(tokens, solver.decode(tokens))
-        prompt.key = task.id  # answers to different questions are not compared with each other
-        leaves: list[Node] = []
-        if solver.budget_left > 0 and solver.tokens_left(prompt):
-            leaves = await rollout(solver, prompt, n)
-            await solver.grade(leaves)
+        leaves = await answers_to(rollout, context.acting("solver", task), task.messages, task.id, n)
         accuracy = solved(leaves)
         if accuracy is None:
             question.grade = Grade.ungraded("no answer to the question was graded")

@@ -82,10 +82,7 @@ class AStarSearch(BestFirstSearch):
         rest = 1 + sum(text.count(mark) for mark in of.step.separators)
         return of.future * (1 - place.depth / (place.depth + rest))
 
-    def finish(self) -> list[Node]:
-        leaves = super().finish()
-        note = self.context.tree.metadata.pop("best-first")
-        costs = [self.cost[leaf.address] for leaf in leaves if leaf.address in self.cost]
-        least = {"least_cost": round(min(costs), 6)} if costs else {}
-        self.context.tree.record(self.own.kind, {**note, "imagined": self.imagined, **least})
-        return leaves
+    def counts(self) -> dict[str, float | str]:
+        costs = [self.cost[leaf.address] for leaf in self.finished if leaf.address in self.cost]
+        least: dict[str, float | str] = {"least_cost": round(min(costs), 6)} if costs else {}
+        return {**super().counts(), "imagined": self.imagined, **least}
