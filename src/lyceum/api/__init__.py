@@ -161,6 +161,7 @@ def evaluate(
     reward: Any = None,
     greedy: bool = True,
     seed: int = 0,
+    workers: int = 1,
     output: Path | str | None = None,
     papers: Folders = (),
     progress: progress.Mode = "auto",
@@ -181,6 +182,7 @@ def evaluate(
             of these, as for :func:`train`.
         greedy: measure the greedy completion too.
         seed: random seed of tasks and samples.
+        workers: processes that share the tasks, each with the model; with more than 1 last bits may differ.
         output: write the metrics to this file, as JSON; one from an earlier evaluation is replaced.
         papers: folders of papers of your own: their recipes are known by name, their components by kind.
         keys: ``temperature``, ``top_p``, ``max_completion_tokens`` and other sampling settings, ``tasks.KEY``,
@@ -195,6 +197,8 @@ def evaluate(
     given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
     model = folder_of(model)
     loaded = as_policy(model, given)
+    if loaded is not None and workers > 1:
+        raise RecipeError(f"workers: got {workers} with a model in this process; allowed: 1, or the model's folder")
     with rows_as_file("tasks", tasks) as tasks:
         measurement = Measurement.of(
             model if loaded is None else "base",
@@ -205,6 +209,7 @@ def evaluate(
             samples=samples,
             greedy=greedy,
             seed=seed,
+            workers=workers,
             loaded=loaded,
         )
         if output is not None:
@@ -431,6 +436,7 @@ def boundary(
     hints: str | None = None,
     reward: Any = None,
     seed: int = 0,
+    workers: int = 1,
     output: Path | str | None = None,
     unsolved: Path | str | None = None,
     papers: Folders = (),
@@ -449,6 +455,7 @@ def boundary(
         hints: sample under the tasks' hints too: tiers with commas between them, such as planning, or all.
         reward: as for :func:`evaluate`.
         seed: as for :func:`evaluate`.
+        workers: as for :func:`evaluate`.
         output: folder for boundary.json, .html and .png and the samples; what is there is not sampled again.
         unsolved: write the tasks that no sample of the base solves to this .jsonl file, for ``tasks=FILE``.
         papers: folders of papers of your own: their recipes are known by name, their components by kind.
@@ -470,6 +477,7 @@ def boundary(
         n=n,
         hints=hints,
         seed=seed,
+        workers=workers,
         output=output,
         unsolved=unsolved,
     )

@@ -12,7 +12,7 @@ from lyceum.cli.outcome import STOPPED, Failure
 from lyceum.cli.output import printing
 
 
-@takes("lyceum.api:boundary", "tasks samples n hints SAMPLING reward seed output unsolved")
+@takes("lyceum.api:boundary", "tasks samples n hints SAMPLING reward seed workers output unsolved")
 def command(
     words: Annotated[
         list[str],

@@ -12,7 +12,7 @@ from lyceum.cli.outcome import FAILED, NOTHING_LEARNT, Failure
 from lyceum.cli.output import printing
 
 
-@takes("lyceum.api:evaluate", "tasks k n samples SAMPLING reward greedy seed output")
+@takes("lyceum.api:evaluate", "tasks k n samples SAMPLING reward greedy seed workers output")
 def command(
     model: Model,
     keys: Annotated[

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from lyceum.core.settings import RolloutSettings
 from lyceum.core.tree import Tree
-from lyceum.core.types import Engine, Grade, Sampling, Task, TaskSource, verdict_reader
+from lyceum.core.types import Engine, Grade, Sampling, State, Task, TaskSource, verdict_reader
+from lyceum.core.waves import Done, Grown, Runtime, Ticket, Wave
 from lyceum.evaluation.statistics import TaskResult, summarise
 from lyceum.models.policy import Policy
+from lyceum.models.weights import load_trained, trained_weights
 from lyceum.reward.base import Combined, allow_code, to_judge
 from lyceum.reward.extract import vote
 from lyceum.rollout.flat import Flat
-from lyceum.runtime.in_process import InProcess
+from lyceum.runtime.in_process import InProcess, counted
 from lyceum.utils.seeds import SeedKey
 
+EVALUATE, GREEDY = "evaluate", "greedy"
 MAX_REASONS = 8
 """Maximum number of reasons for ungraded trajectories that a run lists; others are only counted."""
 
@@ -28,21 +32,77 @@ def first_tasks(source: TaskSource, n: int) -> list[Task]:
     return [source[i] for i in range(min(n, len(source)))]
 
 
-async def sample_tasks(
-    runtime: InProcess,
-    tasks: Sequence[Task],
-    rollout: RolloutSettings,
-    *,
-    samples: int,
-    sampling: Sampling,
-    key: SeedKey = "evaluate",
-    done: Callable[[Tree], None] | None = None,
-) -> list[Tree]:
-    """``samples`` graded completions per task. Seeds do not depend on the step: differences come from the model."""
-    sampled = rollout.model_copy(update={"samples": samples, "sampling": sampling})
-    with allow_code():  # the user allowed the recipe's code when it was loaded
-        built = sampled.build()
-    return await runtime.run(tasks, built, key=key, done=done)
+@dataclass(frozen=True)
+class Draws:
+    """How held-out tasks are sampled.
+
+    Attributes:
+        rollout: independent samples, by turns or by an agent.
+        samples: of a task.
+    """
+
+    rollout: RolloutSettings
+    sampling: Sampling
+    samples: int
+
+    def settings(self, key: SeedKey) -> RolloutSettings:
+        """Of a wave: with the key GREEDY one completion, each of its tokens the most likely one."""
+        how: dict[str, Any] = {"samples": self.samples, "sampling": self.sampling}
+        if key == GREEDY:
+            how = {"samples": 1, "sampling": self.sampling.model_copy(update={"temperature": 0.0})}
+        return self.rollout.model_copy(update=how)
+
+
+class HeldOut:
+    """Samples and grades waves of held-out tasks over one engine, in any process. Implements ``Grows``.
+
+    Seeds do not depend on a step: differences come from the model.
+    """
+
+    constant = frozenset[str]()
+
+    def __init__(self, policy: Policy, engine: Engine, grader: Combined, draws: Draws, *, seed: int) -> None:
+        self.policy, self.engine, self.grader, self.draws = policy, engine, grader, draws
+        with allow_code():
+            tools = draws.rollout.tools
+        self.here = InProcess(policy, engine, grader, seed=seed, grader_asks=grader.asks_model, tools=tools)
+
+    async def grow(self, wave: Wave, done: Done) -> Grown:
+        with allow_code():  # the user allowed the recipe's code when it was loaded
+            rollout = self.draws.settings(wave.key).build()
+        before, waits = self.engine.tokens_computed, self.engine.may_step
+        tasks, numbers = [ticket.task for ticket in wave.tickets], [ticket.number for ticket in wave.tickets]
+        try:
+            trees = await self.here.run(tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done())
+        finally:
+            # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
+            # all, until garbage is collected.
+            self.engine.may_step = waits
+        return Grown(trees, self.engine.tokens_computed - before)
+
+    def publish(self, version: int) -> None:
+        """Its engine has the weights."""
+
+    def close(self) -> None:
+        """Nothing of it runs elsewhere."""
+
+    def models(self) -> dict[str, State]:
+        return {"policy": {"of": trained_weights(self.policy.module)}}
+
+    def load_model(self, name: str, state: State) -> None:
+        """One of ``models``, as another process has it."""
+        load_trained(self.policy.module, state["of"])
+
+    def states(self) -> dict[str, Any]:
+        return {"grader": self.grader.state_dict()}
+
+    def load_states(self, state: State) -> None:
+        self.grader.load_state_dict(state["grader"])
+
+
+def held_out_wave(tasks: Sequence[Task], key: SeedKey) -> Wave:
+    tickets = (Ticket(task, number) for task, number in zip(tasks, counted(tasks), strict=True))
+    return Wave(key, 0, 0.0, 0, tuple(tickets))
 
 
 def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None]) -> list[TaskResult]:
@@ -113,31 +173,25 @@ class Evaluator:
     greedy: bool = True
     every: int = 0
     rollout: RolloutSettings = field(default_factory=Flat)
+    begun: Callable[[HeldOut], AbstractContextManager[Runtime]] = nullcontext
+    """Where its tasks grow, until it is left: in this process, or in others."""
 
     @property
     def completions(self) -> int:
         """How many an evaluation samples, the greedy ones included."""
         return len(self.tasks) * (self.samples + self.greedy)
 
-    async def evaluate(
-        self, policy: Policy, engine: Engine, seed: int, done: Callable[[Tree], None] | None = None
-    ) -> EvaluationResult:
-        asks, of = self.grader.asks_model, self.rollout
-        with allow_code():
-            tools = of.tools
-        runtime = InProcess(policy, engine, self.grader, seed=seed, grader_asks=asks, tools=tools)
-        waits, greedy = engine.may_step, None
-        try:
-            sampled = await sample_tasks(
-                runtime, self.tasks, of, samples=self.samples, sampling=self.sampling, done=done
-            )
+    async def evaluate(self, policy: Policy, engine: Engine, seed: int, done: Done = lambda: None) -> EvaluationResult:
+        """
+        Args:
+            done: called as each tree is finished; what it raises ends the evaluation.
+        """
+        here = HeldOut(policy, engine, self.grader, Draws(self.rollout, self.sampling, self.samples), seed=seed)
+        greedy = None
+        with self.begun(here) as runtime:
+            sampled = (await runtime.grow(held_out_wave(self.tasks, EVALUATE), done)).trees
             if self.greedy:
-                zero = self.sampling.model_copy(update={"temperature": 0.0})
-                greedy = await sample_tasks(runtime, self.tasks, of, samples=1, sampling=zero, key="greedy", done=done)
-        finally:
-            # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
-            # all, until garbage is collected.
-            engine.may_step = waits
+                greedy = (await runtime.grow(held_out_wave(self.tasks, GREEDY), done)).trees
         return EvaluationResult(sampled, greedy, self.ks, to_judge(list(self.grader.parts.values())))
 
 

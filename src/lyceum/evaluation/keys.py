@@ -22,16 +22,18 @@ KEYS: dict[str, tuple[str, ...]] = {
 _SAMPLING = {f"{of}.sampling.{name}": name for of in ("rollout", "evaluate") for name in Sampling.model_fields}
 _MEASURED = {**_SAMPLING, "rollout.environment": "environment", "evaluate.tasks": "tasks", "evaluate.n": "--n"}
 _MEASURED |= {name: f"--{name}" for name in ("n", "seed", "output")}
+_WORKERS = dict.fromkeys(("evaluate.workers", "workers"), "--workers")
 _SAMPLES = ("rollout.samples", "evaluate.samples", "samples")
 NAMES: dict[str, dict[str, str]] = {
     "eval": {
         **_MEASURED,
+        **_WORKERS,
         **dict.fromkeys(_SAMPLES, "--samples"),
         **dict.fromkeys(("evaluate.k", "k"), "--k"),
         "evaluate.greedy": "--greedy",
     },
     "search": _MEASURED | dict.fromkeys(_SAMPLES, "--sizes"),
-    "boundary": _MEASURED | dict.fromkeys(_SAMPLES, "--samples"),
+    "boundary": _MEASURED | _WORKERS | dict.fromkeys(_SAMPLES, "--samples"),
     "grade": {"evaluate.tasks": "tasks", **{name: f"--{name}" for name in ("reward", "model", "output")}},
 }
 """A recipe's key, or an option without its dashes -> the key or the option of the command, where it has another name.

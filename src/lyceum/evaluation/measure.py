@@ -18,6 +18,7 @@ from lyceum.core.types import Sampling, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, why_nothing_graded
 from lyceum.evaluation.keys import refuse_unknown
 from lyceum.evaluation.statistics import summarise
+from lyceum.evaluation.workers import begun
 from lyceum.models.limits import context_of
 from lyceum.models.load import (
     BASE,
@@ -157,6 +158,7 @@ class Measurement:
         samples: int | None,
         greedy: bool,
         seed: int,
+        workers: int = 1,
         loaded: Policy | None = None,
         command: str = "eval",
     ) -> Measurement:
@@ -170,7 +172,8 @@ class Measurement:
         with trusting_own([*placed, ("tasks", tasks)]):
             raw = _of_run(model) if isinstance(model, (str, Path)) else {"model": model}
             sampling = raw.pop("sampling", {"max_completion_tokens": MAX_TOKENS})
-            evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy, "sampling": sampling}
+            evaluate = {"n": n, "samples": samples, "k": list(ks), "greedy": greedy}
+            evaluate |= {"workers": workers, "sampling": sampling}
             evaluate["engine"] = raw.pop("engine", "embedded")
             evaluate["environment"] = raw.pop("environment", None)
             raw |= {"seed": seed, "evaluate": evaluate}
@@ -241,12 +244,21 @@ class Measurement:
         began = time.perf_counter()
         policy, grader, tasks = self.opened()
         rollout = self.recipe.evaluation_rollout
-        evaluator = Evaluator(tasks, grader, self.sampling, settings.samples, self.k, settings.greedy, rollout=rollout)
+        evaluator = Evaluator(
+            tasks,
+            grader,
+            self.sampling,
+            settings.samples,
+            self.k,
+            settings.greedy,
+            rollout=rollout,
+            begun=begun(self.recipe),
+        )
         with Progress(len(tasks) * (1 + settings.greedy), title="evaluating", unit="task") as progress, only_new():
             done = 0
             progress.phase("sampling")
 
-            def finished(_: Tree) -> None:
+            def finished() -> None:
                 nonlocal done
                 done += 1
                 progress.step(done)

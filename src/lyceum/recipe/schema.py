@@ -53,14 +53,14 @@ from lyceum.models.load import UNTRAINED, ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import answered, known_elsewhere, misspelt, of_trl, of_verl
 from lyceum.reward.base import named_code
-from lyceum.reward.function_registry import is_passed_in, passed_in
+from lyceum.reward.function_registry import is_passed_in, passed_in, shown
 from lyceum.rollout.turns import independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.tasks.rows import names_rows
 from lyceum.utils.documents import DocumentError, read_yaml
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
-from lyceum.utils.threads import MOST
+from lyceum.utils.threads import MOST, usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +138,9 @@ class Evaluation(Settings):
     none."""
     greedy: bool = True
     """Report the greedy completion's accuracy beside the samples'."""
+    workers: int = Field(default=1, ge=1, le=1024)
+    """Processes that an evaluation is shared among, task by task. Each loads the model, and they end with it. With more
+    than 1 the batches differ, and so do last bits."""
     every: int = Field(default=0, ge=0)
     """Steps between evaluations during training; 0 evaluates only before and after."""
     save_best: bool = False
@@ -624,7 +627,26 @@ def check_evaluation_engine(recipe: Recipe) -> list[str]:
     """Lines that say why the engine, or an environment, cannot sample as the evaluation asks it to."""
     sampled = {"samples": recipe.evaluate.samples, "sampling": recipe.evaluation_sampling}
     rollout = recipe.evaluation_rollout.model_copy(update=sampled)
-    return Composition(rollout=rollout, engine=recipe.evaluation_engine).conflicts()
+    return [
+        *Composition(rollout=rollout, engine=recipe.evaluation_engine).conflicts(),
+        *(_check_evaluation_workers(recipe) if recipe.evaluate.workers > 1 else ()),
+    ]
+
+
+def _check_evaluation_workers(recipe: Recipe) -> list[str]:
+    got, cores = f"evaluate.workers: got {recipe.evaluate.workers}", usable_cores()
+    lines = [f"{got} on {cores} cores; allowed: 1 to {cores}"] if recipe.evaluate.workers > cores else []
+    if "one-model" in recipe.evaluation_engine.offers:
+        lines.append(
+            f"{got} with engine {recipe.evaluation_engine.kind!r}, one in each; allowed: 1, or engine embedded"
+        )
+    lines += [
+        f"{got} with {shown(spec)!r}, a function that was passed in, which other processes do not have; allowed: 1, or "
+        "one in a file (FILE.py:NAME)"
+        for spec in (*named_code(recipe.reward), *named_code(recipe.evaluation_rollout))
+        if is_passed_in(spec)
+    ]
+    return lines
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

@@ -194,10 +194,11 @@ class Workers:
     Args:
         here: whose module is published, and whose guides' and graders' state workers grow with.
         start: what each is told: the resolved recipe, and which stage of it.
+        key: of the recipe, that says how many there are.
     """
 
-    def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any]) -> None:
-        self.settings, self.here = settings, here
+    def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any], *, key: str = "runtime") -> None:
+        self.settings, self.here, self.key = settings, here, key
         self.machines: Machines = ThisMachine()
         self.folder: Path | None = None
         """Of the snapshots, once something is published: a stage that is built may never run."""
@@ -256,13 +257,26 @@ class Workers:
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
         loop = asyncio.get_running_loop()
+        raised: asyncio.Future[Grown] = loop.create_future()
+
+        def one() -> None:
+            try:
+                done()
+            except Exception as error:  # here nobody waits
+                if not raised.done():
+                    raised.set_exception(error)
 
         def heard(counts: Mapping[str, int] | None) -> None:
             # In the run's own thread: what is displayed is not for several.
             with suppress(RuntimeError):  # the loop is closed: the run has ended
-                loop.call_soon_threadsafe(done if counts is None else partial(display.sampled, **counts))
+                loop.call_soon_threadsafe(one if counts is None else partial(display.sampled, **counts))
 
-        return await asyncio.wrap_future(self.start(wave, heard))
+        grown = asyncio.wrap_future(self.start(wave, heard))
+        try:
+            await asyncio.wait((grown, raised), return_when=asyncio.FIRST_COMPLETED)
+            return raised.result() if raised.done() else grown.result()
+        finally:
+            grown.cancel()
 
     def start(self, wave: Wave, heard: Heard = lambda counts: None) -> Future[Grown]:
         self.waves += 1
@@ -290,9 +304,10 @@ class Workers:
         changed = next((part.state for part in parts if part is not None and not same(part.state, state)), None)
         if changed is not None:
             if len(self.workers) > 1 or self.settings.staleness:
+                ahead = f" and {self.key}.staleness=0" if self.settings.staleness else ""
                 raise RunError(
-                    f"runtime: {what_differs(changed, state)} changes while trees grow, which several workers, or "
-                    "staleness above 0, cannot do in one order; allowed: runtime.workers=1 and runtime.staleness=0"
+                    f"{self.key}: {what_differs(changed, state)} changes while trees grow, which several workers, or "
+                    f"staleness above 0, cannot do in one order; allowed: {self.key}.workers=1{ahead}"
                 )
             self.here.load_states(changed)
         trees: list[Tree] = []

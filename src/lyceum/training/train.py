@@ -18,6 +18,7 @@ from lyceum.core.sources import gradable, left_out, prompt_hashes, without
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
+from lyceum.evaluation.workers import begun
 from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import bytes_of, load_policy, load_tokenizer, save_policy
@@ -574,6 +575,7 @@ def _evaluator(recipe: Recipe, source: TaskSource, grader: Combined) -> Evaluato
         settings.greedy,
         settings.every,
         recipe.evaluation_rollout,
+        begun(recipe),
     )
 
 
@@ -587,10 +589,10 @@ async def _evaluate(settings: EngineSettings, session: Session) -> EvaluationRes
     if evaluator is None:
         return None
 
-    def done(tree: Tree) -> None:
+    def done() -> None:
         if session.interrupted():
             raise Interrupted(session.first_step)
-        count(tree)
+        count()
 
     with session.run.timed("evaluate"), session.progress.apart("evaluation", evaluator.completions):
         session.progress.stops_after = "task"

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 from lyceum.core import own_components, paper_folders
 from lyceum.core.tree import Tree
 from lyceum.core.types import GoesOn
+from lyceum.evaluation.held_out import HeldOut
+from lyceum.evaluation.workers import held_out_elsewhere
 from lyceum.models.load import load_policy
 from lyceum.recipe.schema import parse
 from lyceum.runtime.processes import Processes, read_state, same, unpacked, what_differs
@@ -46,7 +48,7 @@ def main() -> None:
         start = receive(to_run.connection).said
         waves = Waves(to_run.connection, Path(start["snapshots"]))
         with computing_with(start["threads"]), Told(to_run):
-            ready, runtime = growing(start)
+            ready, runtime = (held_out(start), Processes()) if "held_out" in start else growing(start)
             to_run.send({"what": "ready"})
             run_async((serve_beside if runtime.as_finished else serve)(ready, runtime, waves, to_run))
     except (RecipeError, RunError) as error:
@@ -68,10 +70,17 @@ def growing(start: dict[str, Any]) -> tuple[Growing, Processes]:
     return Growing.elsewhere(stage, policy, source, recipe.reward, start), cast(Processes, stage.composition().runtime)
 
 
+def held_out(start: dict[str, Any]) -> HeldOut:
+    """What grows held-out tasks as the run has told."""
+    paper_folders.use(start["papers"])
+    with own_components.trusting((), everything=True):
+        return held_out_elsewhere(start)
+
+
 class Snapshots:
     """Gives what grows trees the models of a snapshot, those that it does not have yet."""
 
-    def __init__(self, growing: Growing) -> None:
+    def __init__(self, growing: Growing | HeldOut) -> None:
         self.growing, self.has = growing, dict[str, str]()
 
     def load(self, files: Mapping[str, str]) -> None:
@@ -85,7 +94,7 @@ class Snapshots:
                 self.has[name] = file
 
 
-async def serve(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
+async def serve(growing: Growing | HeldOut, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     """Grow wave after wave, in the order in which they come."""
     loop = asyncio.get_running_loop()
     time_of, snapshots = Time(), Snapshots(growing)
@@ -104,9 +113,9 @@ async def serve(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRu
         to_run.send(answer | time_of.passed(), grown.trees)
 
 
-async def serve_beside(growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
+async def serve_beside(growing: Growing | HeldOut, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     """Grow waves of one ticket beside each other, and take new weights while they grow (``order: ready``)."""
-    await GroupsBeside(growing, runtime, waves, to_run).serve()
+    await GroupsBeside(cast(Growing, growing), runtime, waves, to_run).serve()
 
 
 class GroupsBeside:

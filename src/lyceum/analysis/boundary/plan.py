@@ -15,8 +15,10 @@ from lyceum.analysis.boundary.samples import ModelSamples, TaskSamples, read_sam
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree
 from lyceum.core.types import Grade, Hint, Scored, Task, verdict_reader
-from lyceum.evaluation.held_out import first_tasks, reasons_ungraded, sample_tasks
+from lyceum.core.waves import Done
+from lyceum.evaluation.held_out import EVALUATE, Draws, HeldOut, first_tasks, held_out_wave, reasons_ungraded
 from lyceum.evaluation.measure import Measurement
+from lyceum.evaluation.workers import begun
 from lyceum.guidance.base import leaks
 from lyceum.models.load import load_policy
 from lyceum.models.packed_paths import path_logprobs
@@ -27,7 +29,6 @@ from lyceum.rollout.flat import Flat
 from lyceum.run.folder import check_name
 from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run
-from lyceum.runtime.in_process import InProcess
 from lyceum.tasks.rows import written_row
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_lines, atomic_write
@@ -97,6 +98,7 @@ class BoundaryPlan:
         n: int,
         hints: str | None,
         seed: int,
+        workers: int,
         output: Path | str | None,
         unsolved: Path | str | None,
     ) -> BoundaryPlan:
@@ -123,6 +125,7 @@ class BoundaryPlan:
                 samples=samples,
                 greedy=False,
                 seed=seed,
+                workers=workers,
                 command="boundary",
             )
             measurements = {
@@ -193,7 +196,7 @@ class BoundaryPlan:
         with Progress(len(missing) * count * (1 + len(self.tiers)), title="sampling", unit="task") as progress:
             done = 0
 
-            def finished(_: Tree) -> None:
+            def finished() -> None:
                 nonlocal done
                 done += 1
                 progress.step(done)
@@ -221,45 +224,30 @@ class BoundaryPlan:
         assert planned.measurement is not None
         return load_policy(planned.measurement.recipe.model)
 
-    def _sampled(self, planned: PlannedModel, policy: Policy, done: Callable[[Tree], None]) -> ModelSamples:
+    def _sampled(self, planned: PlannedModel, policy: Policy, done: Done) -> ModelSamples:
         """Samples of one model, written to the folder where there is one."""
         measurement = planned.measurement
         assert measurement is not None
         settings = measurement.recipe.evaluate
         with allow_code():
             grader = combine(measurement.recipe.reward, measurement.source)
-            rollout = measurement.recipe.evaluation_rollout
-            tools = rollout.tools
-        engine = measurement.recipe.evaluation_engine.build(policy)
+        engine, rollout = measurement.recipe.evaluation_engine.build(policy), measurement.recipe.evaluation_rollout
+        draws = Draws(rollout, measurement.sampling, settings.samples)
+        here = HeldOut(policy, engine, grader, draws, seed=measurement.recipe.seed)
         tasks = first_tasks(measurement.source, settings.n)
         drawn: list[_Sampled] = []
         reasons: dict[str, int] = {}
 
         async def draw() -> None:
-            runtime = InProcess(
-                policy,
-                engine,
-                grader,
-                seed=measurement.recipe.seed,
-                grader_asks=grader.asks_model,
-                tools=tools,
-            )
-            for tier in (None, *self.tiers):
-                asked = tasks if tier is None else [*_hinted(measurement, policy, tasks, tier)]
-                key = "evaluate" if tier is None else f"hints/{tier}"
-                key += f"/{planned.draw}" if planned.draw else ""
-                for block in _blocks(asked, settings.samples):
-                    trees = await sample_tasks(
-                        runtime,
-                        block,
-                        rollout,
-                        samples=settings.samples,
-                        sampling=measurement.sampling,
-                        key=key,
-                        done=done,
-                    )
-                    drawn.extend(_Sampled.of(tree, tier, paths=isinstance(rollout, Flat)) for tree in trees)
-                    reasons.update(reasons_ungraded(trees))
+            with begun(measurement.recipe)(here) as runtime:
+                for tier in (None, *self.tiers):
+                    asked = tasks if tier is None else [*_hinted(measurement, policy, tasks, tier)]
+                    key = EVALUATE if tier is None else f"hints/{tier}"
+                    key += f"/{planned.draw}" if planned.draw else ""
+                    for block in _blocks(asked, settings.samples):
+                        trees = (await runtime.grow(held_out_wave(block, key), done)).trees
+                        drawn.extend(_Sampled.of(tree, tier, paths=isinstance(rollout, Flat)) for tree in trees)
+                        reasons.update(reasons_ungraded(trees))
 
         with only_new():
             run_async(draw())
