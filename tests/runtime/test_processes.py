@@ -111,6 +111,32 @@ def test_a_worker_has_every_model_of_the_run(recipe, keys, tmp_path):
     assert same(run("in-process"), run("processes"))
 
 
+JUDGED = (
+    "reward=[{kind: task, weight: 0}, {kind: brpo, principles: sound, judge: {form: turns, max_reply_tokens: 4}}]",
+)
+
+
+def test_what_graders_count_is_added_up_wherever_they_grade(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
+
+    def counted(name, *keys):
+        own = [*SMALL, *JUDGED, "model=base", "steps=2", f"output={tmp_path}", f"name={name}", *keys]
+        metrics = read_run_folder(train(load_recipe("grpo", own))).metrics
+        return [{key: number for key, number in step.items() if key.startswith("reward/brpo/")} for step in metrics]
+
+    here = counted("here")
+    assert here[1]["reward/brpo/judge/asked"] > here[0]["reward/brpo/judge/asked"] > 0
+    assert counted("three", "runtime=processes", "runtime.workers=3") == here
+    ready = (
+        "digests=false",
+        "runtime=processes",
+        "runtime.order=ready",
+        "runtime.staleness=1",
+        "runtime.ratio=behaviour",
+    )
+    assert counted("ready", *ready)[1]["reward/brpo/judge/asked"] > 0
+
+
 def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder):
     (folder / "slow").touch()
     slow = run("slow-one", *AHEAD)

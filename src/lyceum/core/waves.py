@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from lyceum.core.tree import Tree
@@ -48,10 +49,12 @@ class Grown(NamedTuple):
 
     Attributes:
         computed: tokens that went through the model.
+        counted: what graders of another process counted meanwhile (:mod:`lyceum.core.tallies`).
     """
 
     trees: list[Tree]
     computed: int
+    counted: Mapping[str, float] = MappingProxyType({})
 
 
 Done = Callable[[], None]

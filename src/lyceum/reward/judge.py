@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from lyceum.core.component import require_keys
 from lyceum.core.needs import Need
 from lyceum.core.settings import RewardSettings
+from lyceum.core.tallies import TALLY
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, MarkedPath, State, Task, TaskSource
 from lyceum.core.user_files import describe
@@ -160,12 +161,12 @@ class JudgeGrader(JudgingGrader):
         return super().metrics() | ({} if self.settings.keep is None else {"votes/dropped": self.dropped})
 
     def state_dict(self) -> State:
-        return super().state_dict() | ({} if self.settings.keep is None else {"dropped": self.dropped})
+        return {"asker": super().state_dict(), TALLY: {"dropped": self.dropped}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("reward.judge", given=state, needed=self.state_dict())
-        self.dropped = int(state.get("dropped", 0))
-        super().load_state_dict({key: value for key, value in state.items() if key != "dropped"})
+        self.dropped = int(state[TALLY]["dropped"])
+        super().load_state_dict(state["asker"])
 
 
 def most_trusted(trust: Sequence[float], keep: int) -> list[int]:

@@ -44,6 +44,8 @@ class Part:
     trees: list[Tree]
     computed: int
     state: dict[str, Any]
+    counted: dict[str, float] = field(default_factory=dict)
+    """As ``Grown.counted``, where it says so itself."""
 
 
 @dataclass
@@ -239,7 +241,7 @@ class Worker:
                     with self._lock:
                         asked = self._asked.pop(said["wave"], None)
                     if asked is not None:
-                        asked.part.set_result(Part(trees, said["computed"], said["state"]))
+                        asked.part.set_result(Part(trees, said["computed"], said["state"], said.get("counted", {})))
                 case _:
                     self._fail(_error(said["error"], said["lines"]))
         if not self._ended:

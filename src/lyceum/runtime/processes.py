@@ -26,6 +26,7 @@ from pydantic import Field
 
 from lyceum.core import paper_folders
 from lyceum.core.settings import Composition, RuntimeSettings
+from lyceum.core.tallies import risen, without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
@@ -301,7 +302,13 @@ class Workers:
         with self._lock:
             self.reading.pop(number)
             self._forget()
-        changed = next((part.state for part in parts if part is not None and not same(part.state, state)), None)
+        states = [part.state for part in parts if part is not None]
+        counted: dict[str, float] = {}
+        for after in states:
+            for name, number in risen(state.get("grader", {}), after.get("grader", {})).items():
+                counted[name] = counted.get(name, 0) + number
+        before = without_tallies(state)
+        changed = next((after for after in states if not same(without_tallies(after), before)), None)
         if changed is not None:
             if len(self.workers) > 1 or self.settings.staleness:
                 ahead = f" and {self.key}.staleness=0" if self.settings.staleness else ""
@@ -310,12 +317,13 @@ class Workers:
                     f"staleness above 0, cannot do in one order; allowed: {self.key}.workers=1{ahead}"
                 )
             self.here.load_states(changed)
+            counted = {}  # it has what was counted
         trees: list[Tree] = []
         for place, ticket in enumerate(wave.tickets):
             part = parts[place % len(parts)]
             assert part is not None
             trees.append(of_ticket(part.trees[place // len(parts)], ticket))
-        return Grown(trees, sum(part.computed for part in parts if part is not None))
+        return Grown(trees, sum(part.computed for part in parts if part is not None), counted)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from lyceum.core.tallies import without_tallies
 from lyceum.core.waves import Grown, Grows, Wave
 from lyceum.runtime._worker import Part, Worker
 from lyceum.runtime.processes import Processes, Workers, of_ticket, packed, same
@@ -53,7 +54,8 @@ class _Group:
             (tree,), (ticket,) = part.result().trees, self.wave.tickets
             with self._lock:
                 if not self.grown.done():
-                    self.grown.set_result(Grown([of_ticket(tree, ticket)], part.result().computed))
+                    of = part.result()
+                    self.grown.set_result(Grown([of_ticket(tree, ticket)], of.computed, of.counted))
 
     def fail(self, error: BaseException) -> None:
         with self._lock:
@@ -89,7 +91,9 @@ class FreeWorkers(Workers):
 
     def start(self, wave: Wave, heard: object = None) -> Future[Grown]:
         """The tree of a wave of one ticket, by the worker that has the fewest; ``heard`` is not called."""
-        if not same(self.here.states(), self.state):  # what learns from each step has, since it was published
+        if not same(
+            without_tallies(self.here.states()), without_tallies(self.state)
+        ):  # what learns from each step has, since it was published
             self._renew()
         group = _Group(wave)
         self.growing.add(group)

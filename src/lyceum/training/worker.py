@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lyceum.core import own_components, paper_folders
+from lyceum.core.tallies import risen, with_added, without_tallies
 from lyceum.core.tree import Tree
-from lyceum.core.types import GoesOn
+from lyceum.core.types import GoesOn, State
 from lyceum.evaluation.held_out import HeldOut
 from lyceum.evaluation.workers import held_out_elsewhere
 from lyceum.models.load import load_policy
@@ -131,6 +132,8 @@ class GroupsBeside:
         """Of guides and graders, as the run has told."""
         self.computed = 0
         """Tokens computed that the run was told of."""
+        self.told: State = growing.grader.state_dict()
+        """State of the grader, with the counts that the run was told of."""
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -158,21 +161,29 @@ class GroupsBeside:
             except FileNotFoundError:
                 return
             await self.engine.load(self.growing.policy.module, version=version, under_way=self.runtime.under_way)
-        self.growing.load_states(said["state"])
-        self.version, self.state = version, said["state"]
+        untold = risen(self.told, self.growing.grader.state_dict())  # of groups that are under way
+        self.version, self.state, self.told = version, said["state"], said["state"]["grader"]
+        self.growing.load_states(self.state)
+        self.growing.grader.load_state_dict(with_added(self.told, untold))
 
     async def grow(self, message: Message) -> None:
         number, wave = message.said["wave"], unpacked(message)
         async with self.places:
             grown = await self.growing.beside(wave, number)
-        if not same(now := self.growing.states(), self.state):
+        now = self.growing.states()
+        if not same(without_tallies(now), without_tallies(self.state)):
             raise RunError(
                 f"runtime: {what_differs(now, self.state)} changes while trees grow, which runtime.order 'ready' "
                 "cannot do in one order; allowed: runtime.order=fixed with runtime.workers=1 and runtime.staleness=0"
             )
         computed, self.computed = self.engine.tokens_computed - self.computed, self.engine.tokens_computed
-        said = {"what": "grown", "wave": number, "computed": computed, "state": {}}
+        said = {"what": "grown", "wave": number, "computed": computed, "state": {}, "counted": self.counted(now)}
         self.to_run.send(said | self.time.passed(), grown.trees)
+
+    def counted(self, now: State) -> dict[str, float]:
+        """What graders counted since the run was last told, whichever group it was for."""
+        counted, self.told = risen(self.told, now["grader"]), now["grader"]
+        return counted
 
     def ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

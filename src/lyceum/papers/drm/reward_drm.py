@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Component, Settings, require_keys, slot
 from lyceum.core.settings import RewardSettings, ScorerSettings
+from lyceum.core.tallies import TALLY, Tally
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, Reasoned, Scorer, State, Task, TaskSource
 from lyceum.reward.base import BaseGrader, add_up, ask_part, standardised
@@ -104,7 +105,8 @@ class DrmGrader(BaseGrader):
 
     def __init__(self, settings: Drm, scorers: Mapping[Name, Scorer]) -> None:
         self.settings, self.scorers = settings, scorers
-        self.graded = self.abstained = 0  # trajectories since the step before
+        self.tally = Tally("graded", "abstained")
+        """Trajectories since the step before."""
         self.share: float | None = None
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
@@ -117,8 +119,7 @@ class DrmGrader(BaseGrader):
         weights = [dimension.weight for dimension in self.settings.dimensions.values()]
         scored = iter([add_up(dict(zip(self.scorers, of, strict=True)), weights) for of in zip(*found, strict=True)])
         grades = [self.without_answer() if each is None else next(scored) for each in split]
-        self.graded += len(grades)
-        self.abstained += sum(grade.outcome is None for grade in grades)
+        self.tally.count(graded=len(grades), abstained=sum(grade.outcome is None for grade in grades))
         return grades
 
     def without_answer(self) -> Grade:
@@ -127,8 +128,8 @@ class DrmGrader(BaseGrader):
         return Grade(self.settings.unanswered)
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        self.share = self.abstained / self.graded if self.graded else None
-        self.graded = self.abstained = 0
+        of = self.tally.taken()
+        self.share = of["abstained"] / of["graded"] if of["graded"] else None
 
     def metrics(self) -> dict[str, float]:
         abstained = {} if self.share is None else {"abstained/share": self.share}
@@ -137,9 +138,10 @@ class DrmGrader(BaseGrader):
         }
 
     def state_dict(self) -> State:
-        return {name: scorer.state_dict() for name, scorer in self.scorers.items()}
+        return {**{name: scorer.state_dict() for name, scorer in self.scorers.items()}, TALLY: dict(self.tally)}
 
     def load_state_dict(self, state: State) -> None:
-        require_keys("reward.drm", given=state, needed=self.scorers)
+        require_keys("reward.drm", given=state, needed=self.state_dict())
+        self.tally.update(state[TALLY])
         for name, scorer in self.scorers.items():
             scorer.load_state_dict(state[name])

@@ -8,10 +8,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from lyceum.core.component import require_keys
 from lyceum.core.settings import RewardSettings
 from lyceum.core.spans import TokenEnds, token_span
+from lyceum.core.tallies import TALLY, Tally
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, GradingContext, Scored, ShapingGrader, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Scored, ShapingGrader, State, Task, TaskSource
 from lyceum.reward.base import BaseGrader
 from lyceum.reward.extract import Extract
 from lyceum.utils.numbers import mean
@@ -54,7 +56,8 @@ class ConsistencyGrader(BaseGrader):
 
     def __init__(self, settings: ConsistencyBonus) -> None:
         self.settings = settings
-        self.leads: list[float | None] = []  # of the current step's groups; None where all were paid
+        self.tally = Tally("compared", "parted", "lead")
+        """Of the current step: groups compared and parted, and the sum of the latter's leads."""
         self.measured: dict[str, float] = {}
 
     async def __call__(
@@ -68,7 +71,9 @@ class ConsistencyGrader(BaseGrader):
         paid = dict(zip(likely, consistent(list(likely.values()), margin=self.settings.margin), strict=True))
         if paid:
             parted = [[likely[i] for i, is_paid in paid.items() if is_paid is side] for side in (True, False)]
-            self.leads.append(mean(parted[0]) - mean(parted[1]) if parted[1] else None)
+            self.tally.count(compared=1)
+            if parted[1]:
+                self.tally.count(parted=1, lead=mean(parted[0]) - mean(parted[1]))
 
         def grade(i: int) -> Grade:
             if verdicts[i] is None:
@@ -91,16 +96,22 @@ class ConsistencyGrader(BaseGrader):
         return Scored(leaf.path_tokens(), prompt + span.start, prompt + span.stop) if span.stop > span.start else None
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        leads = [lead for lead in self.leads if lead is not None]
-        self.measured = {"groups/compared": len(self.leads), "groups/parted": len(leads)}
-        if leads:
-            self.measured["likelihood/lead"] = mean(leads)
-        self.leads = []
+        of = self.tally.taken()
+        self.measured = {"groups/compared": of["compared"], "groups/parted": of["parted"]}
+        if of["parted"]:
+            self.measured["likelihood/lead"] = of["lead"] / of["parted"]
 
     def metrics(self) -> dict[str, float]:
         """Groups with correct answers, those of them in which some were paid and some were not, and in these the mean
         likelihood of the paid ones above that of the others."""
         return self.measured
+
+    def state_dict(self) -> State:
+        return {TALLY: dict(self.tally)}
+
+    def load_state_dict(self, state: State) -> None:
+        require_keys("reward.consistency-bonus", given=state, needed=self.state_dict())
+        self.tally.update(state[TALLY])
 
 
 def consistent(likelihood: Sequence[float], *, margin: float = 0.0) -> list[bool]:

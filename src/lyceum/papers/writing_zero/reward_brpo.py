@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lyceum.core.component import require_keys
 from lyceum.core.settings import RewardSettings
+from lyceum.core.tallies import TALLY, Tally
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Grade, GradingContext, Message, Task, TaskSource
+from lyceum.core.types import Grade, GradingContext, Message, State, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
 from lyceum.reward.scorer.judging import JudgeModel, Question
@@ -61,8 +63,7 @@ class BrpoGrader(JudgingGrader):
     def __init__(self, settings: Brpo) -> None:
         super().__init__(settings.judge)
         self.settings = settings
-        self.pairs: list[int] = []
-        self.firsts: list[bool] = []
+        self.tally = Tally("compared", "tied", "better", "votes", "first")
         self.measured: dict[str, float] = {}
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
@@ -82,7 +83,7 @@ class BrpoGrader(JudgingGrader):
                 return Grade.ungraded(describe(error))
             if won is None:
                 return Grade.ungraded("no reply of the judge ends in A or B")
-            self.pairs.append(won)
+            self.tally.count(compared=1, tied=won == 0, better=won == 1)
             return Grade(float(won), parts={"reference": 0.0, "same": 0.0})
 
         return await gather([one(i, leaf) for i, leaf in enumerate(leaves)])
@@ -104,20 +105,28 @@ class BrpoGrader(JudgingGrader):
             )
             if not firsts:
                 return None
-            self.firsts += firsts
+            self.tally.count(votes=len(firsts), first=sum(firsts))
             lead = sum(1 if first != reference_first else -1 for first in firsts)
             total += (lead > 0) - (lead < 0)
         return (total > 0) - (total < 0)
 
     def observe(self, trees: Sequence[Tree]) -> None:
-        self.measured = {"pairs/compared": len(self.pairs), "pairs/tied": self.pairs.count(0)}
-        if self.pairs:
-            self.measured["better/share"] = self.pairs.count(1) / len(self.pairs)
-        if self.firsts:
-            self.measured["first/share"] = sum(self.firsts) / len(self.firsts)
-        self.pairs, self.firsts = [], []
+        of = self.tally.taken()
+        self.measured = {"pairs/compared": of["compared"], "pairs/tied": of["tied"]}
+        if of["compared"]:
+            self.measured["better/share"] = of["better"] / of["compared"]
+        if of["votes"]:
+            self.measured["first/share"] = of["first"] / of["votes"]
 
     def metrics(self) -> dict[str, float]:
         """Comparisons with a verdict, ties, how often the reference lost, how often the answer shown first won (half of
         the time, where the judge has no preference for a place); and the judge's own."""
         return self.measured | super().metrics()
+
+    def state_dict(self) -> State:
+        return {"asker": super().state_dict(), TALLY: dict(self.tally)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_keys("reward.brpo", given=state, needed=self.state_dict())
+        self.tally.update(state[TALLY])
+        super().load_state_dict(state["asker"])

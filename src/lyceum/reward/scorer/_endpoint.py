@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Settings, require_keys
+from lyceum.core.tallies import TALLY
 from lyceum.core.types import State
 from lyceum.models.control_tokens import broken
 from lyceum.utils.atomic_files import atomic_write
@@ -180,12 +181,13 @@ class Endpoint:
         return {"calls": self.calls, "failures": self.failures, "kept": self.kept, "cost": self.cost}
 
     def state_dict(self) -> State:
-        return {"calls": self.calls, "failures": self.failures, "kept": self.kept, "cost": self.cost}
+        return {TALLY: self.metrics()}
 
     def load_state_dict(self, state: State) -> None:
-        require_keys("scorer.judge", given=state, needed=self.state_dict())
-        self.calls, self.failures, self.kept = int(state["calls"]), int(state["failures"]), int(state["kept"])
-        self.cost = float(state["cost"])
+        tally = state.get(TALLY, {})
+        require_keys("scorer.judge", given=tally, needed=self.metrics())
+        self.calls, self.failures, self.kept = int(tally["calls"]), int(tally["failures"]), int(tally["kept"])
+        self.cost = float(tally["cost"])
 
 
 class _Again(Exception):

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings, kinds, require_keys
 from lyceum.core.settings import EngineSettings
+from lyceum.core.tallies import TALLY
 from lyceum.core.types import Engine, GradingContext, Message, Request, Sampling, State
 from lyceum.models.policy import Policy
 from lyceum.reward.scorer._endpoint import Endpoint, EndpointSettings
@@ -229,11 +230,11 @@ class Asker:
         }
 
     def state_dict(self) -> State:
-        own: State = {"asked": self.asked, "unread": self.unread}
+        own: State = {TALLY: {"asked": self.asked, "unread": self.unread}}
         return own | ({} if self.endpoint is None else {"endpoint": self.endpoint.state_dict()})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         require_keys("judge", given=state, needed=self.state_dict())
-        self.asked, self.unread = int(state["asked"]), int(state["unread"])
+        self.asked, self.unread = int(state[TALLY]["asked"]), int(state[TALLY]["unread"])
         if self.endpoint is not None:
             self.endpoint.load_state_dict(dict(state["endpoint"]))

@@ -160,7 +160,7 @@ class SampledGroups:
         ahead = {}
         for step, begun in self.ahead.items():  # those that are not done end first: nothing is lost or sampled twice
             grown = begun.grown.result()
-            ahead[step] = pack({"computed": grown.computed}, grown.trees)
+            ahead[step] = pack({"computed": grown.computed, "counted": dict(grown.counted)}, grown.trees)
         of_oversampling = self.oversampling.state_dict()
         return {"oversampling": of_oversampling, "under_way": dump_groups(self.under_way), "ahead": ahead}
 
@@ -173,4 +173,4 @@ class SampledGroups:
         for step, saved in state["ahead"].items():
             said, trees = unpack(saved)
             self.ahead[step] = WaveAhead(len(trees), Future[Grown]())
-            self.ahead[step].grown.set_result(Grown(trees, said["computed"]))
+            self.ahead[step].grown.set_result(Grown(trees, said["computed"], said["counted"]))

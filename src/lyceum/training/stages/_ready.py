@@ -216,7 +216,8 @@ class ReadyGroups:
     def _write(self, number: int, grown: Grown) -> None:
         if not (file := self._file(number)).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(file, pack({"computed": grown.computed}, grown.trees), durable=False)
+            said = {"computed": grown.computed, "counted": dict(grown.counted)}
+            atomic_write(file, pack(said, grown.trees), durable=False)
 
     def _stored(self, begun: Begun, version: int) -> Grown | None:
         """What a run that was stopped had finished of a group; None where there is nothing, or not all of it was drawn
@@ -230,7 +231,7 @@ class ReadyGroups:
             said, (tree,) = unpack(file.read_bytes())
             if dump_task(tree.task) == dump_task(ticket.task) and max(versions(tree), default=version) <= version:
                 tree.task = ticket.task
-                return Grown([tree], said["computed"])
+                return Grown([tree], said["computed"], said["counted"])
         file.unlink()
         return None
 

@@ -13,6 +13,7 @@ from lyceum.core.built import described, named, require_built
 from lyceum.core.component import require_keys
 from lyceum.core.needs import Gives, declared
 from lyceum.core.roles import Roles
+from lyceum.core.tallies import with_added
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, EndingCurriculum, Learner, Task, ValueModel
 from lyceum.core.waves import Grown, Runtime, Ticket, Wave
@@ -126,8 +127,11 @@ class Sampler:
         return Wave(key, step, self.progress(step), self.engine.version, tuple(tickets))
 
     def finished(self, grown: Grown) -> list[Tree]:
-        """A wave's trees, whose cost counts from now on."""
+        """A wave's trees, whose cost, and what was counted for them, counts from now on."""
         self.computed += grown.computed
+        grader = self.growing.grader
+        if grown.counted:
+            grader.load_state_dict(with_added(grader.state_dict(), grown.counted))
         for tree in grown.trees:
             if tree.unfinished:  # its tokens are of this step, whatever becomes of it
                 self.session.counts.tokens_sampled += tree.sampled_tokens
