@@ -113,6 +113,10 @@ class LocalConfig(LearnerSettings):
     """Maximum unique tokens per micro-batch; affects memory, not the gradient."""
     layout: Literal["auto", "tree", "rows"] = "auto"
     """Layout of the forward pass: ``tree`` (shared tokens once) or ``rows`` (padded); auto takes the cheaper."""
+    attention: Literal["chains", "flex"] = "chains"
+    """How tokens of a tree attend to their paths: ``chains``, by torch's fused attention over gathered keys, with masks
+    where branches begin; ``flex``, by its ``flex_attention``, whose masks are of blocks: less memory on long rows, GPUs
+    alone, and compiled at the first forward of each of a few sizes."""
     autocast: Literal["none", "bfloat16"] = "none"
     """Compute forward and backward in bfloat16; weights and optimiser keep their dtype."""
     gradient_checkpointing: bool = False
@@ -219,6 +223,9 @@ class LocalLearner:
                 "rows"
             )
         self.policy, self.config, self.total_steps = policy, config, total_steps
+        if config.attention == "flex":
+            _check_flex(policy)
+        policy.flex = config.attention == "flex"
         self.experts = self._make_experts()
         self.measures_drift = "drift" in needs
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
@@ -755,6 +762,20 @@ class LocalLearner:
             self.frozen["reference"].load_state(state["reference"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state(state["average"])
+
+
+def _check_flex(policy: Policy) -> None:
+    """
+    Raises:
+        RecipeError: ``flex_attention`` cannot train this model here.
+    """
+    got = "learner.attention: got 'flex'"
+    if policy.device.type == "cpu":
+        raise RecipeError(f"{got} on a CPU, where torch has no backward pass of it; allowed: chains")
+    if not policy.trains_over_trees:
+        raise RecipeError(f"{got} with a model that trains over rows; allowed: chains")
+    if policy.sight is not None and policy.sight.two_way:
+        raise RecipeError(f"{got} with a model whose pictures' tokens see those behind them; allowed: chains")
 
 
 def clip_gradients(

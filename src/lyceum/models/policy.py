@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from jaxtyping import Float, Int
 
@@ -17,6 +17,7 @@ from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.bits import RULED_OUT, unpacked
 from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
+from lyceum.models.flex import FlexPlan
 from lyceum.models.model_cache import ModelCache, ModelStates
 from lyceum.models.renderer import Renderer
 from lyceum.models.rows import ByRows
@@ -40,8 +41,9 @@ _REDUCED_PIECES = 8
 """With reductions, pieces are this many times smaller: those hold several tensors of their logits' size."""
 LOGPROB, ENTROPY, EXCLUDED = "logprob", "entropy", "excluded"
 """Names of the outputs that are not reductions'."""
-_BY_ROWS, _MODEL_CACHE, _STATES = "lyceum_by_rows", "lyceum_model_cache", "lyceum_states"
+_BY_ROWS, _MODEL_CACHE, _STATES, _FLEX = "lyceum_by_rows", "lyceum_model_cache", "lyceum_states", "lyceum_flex"
 _ATTENTION = {"full_attention", SLIDING, CHUNKED}
+Plan = TypeVar("Plan", TreePlan, FlexPlan)
 
 
 class Policy:
@@ -116,6 +118,15 @@ class Policy:
             self.shown = before
 
     @property
+    def flex(self) -> bool:
+        """Whether training over trees attends by ``flex_attention``; copies of the module do too."""
+        return getattr(self.causal, _FLEX, False)
+
+    @flex.setter
+    def flex(self, on: bool) -> None:
+        setattr(self.causal, _FLEX, on)
+
+    @property
     def trains_over_trees(self) -> bool:
         """Whether training computes what rows share once, however the model samples."""
         return self.by_rows is None or self.by_rows.attention is not None
@@ -156,7 +167,7 @@ class Policy:
 
     def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
         """One forward of every unique token of a forest."""
-        plan = forest_plan(forest).to(self.device)
+        plan = forest_plan(forest, FlexPlan).to(self.device) if self.flex else forest_plan(forest).to(self.device)
         seen = {} if self.sight is None else {"shift": self._on_device(self.sight.forest_shift(forest))}
         return self.hidden(forest.token.to(self.device), forest.position.to(self.device), plan, **seen)
 
@@ -240,13 +251,13 @@ def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor],
     return (lambda logits: logits * factor) if factor != 1.0 else (lambda logits: logits)
 
 
-def forest_plan(forest: Forest) -> TreePlan:
+def forest_plan(forest: Forest, of: Callable[[Sequence[Tensor], Sequence[int]], Plan] = TreePlan) -> Plan:
     """The attention plan of a forest: each row owns the tokens that no earlier row passes."""
     rows = forest.rows()
     lengths = forest.row_length.tolist()
     paths = [rows.index[r, :length] for r, length in enumerate(lengths)]
     owned_from = [length - owned for length, owned in zip(lengths, forest.owned.tolist(), strict=True)]
-    return TreePlan(paths, owned_from)
+    return of(paths, owned_from)
 
 
 @dataclass(frozen=True)
