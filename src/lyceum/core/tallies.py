@@ -45,7 +45,7 @@ def risen(before: State, after: State) -> dict[str, float]:
     return {path: number for path, number in rise.items() if number}
 
 
-def with_added(state: State, counted: Mapping[str, float], above: str = "") -> dict[str, Any]:
+def with_added(state: Mapping[str, Any], counted: Mapping[str, float], above: str = "") -> dict[str, Any]:
     """A state whose counts are higher by these."""
     found: dict[str, Any] = {}
     for name, value in state.items():
