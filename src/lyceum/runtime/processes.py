@@ -305,8 +305,8 @@ class Workers:
         states = [part.state for part in parts if part is not None]
         counted: dict[str, float] = {}
         for after in states:
-            for name, number in risen(state.get("grader", {}), after.get("grader", {})).items():
-                counted[name] = counted.get(name, 0) + number
+            for name, rise in risen(state.get("grader", {}), after.get("grader", {})).items():
+                counted[name] = counted.get(name, 0) + rise
         before = without_tallies(state)
         changed = next((after for after in states if not same(without_tallies(after), before)), None)
         if changed is not None:
