@@ -43,6 +43,7 @@ STARTS = {
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
     "search.py --quick --models base --values likelihood --threads 1": r"majority .*│ +1 │ +[\d.]+",
+    "self_play.py --quick --threads 1": r"spiral at 3\.0e-5, seed 0: exploitability [\d.]+",
     "shares.py --quick": r"dapo: task [\d.]+, overlong",
     "sizes.py --quick": r"5M grpo: memory told / measured [\d.]+, disk [\d.]+",
     "time_left.py --quick": r"grpo: told / took [\d.]+ after step 2",
