@@ -286,6 +286,28 @@ def test_a_models_state_comes_back_from_its_file(tmp_path):
     assert read_state(tmp_path / "none") == {}
 
 
+def test_workers_get_the_gpus_that_they_are_dealt(monkeypatch):
+    seen = []
+    monkeypatch.setattr(processes, "usable_cores", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(_worker, "start_module", lambda *_, environment, **how: seen.append(environment))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    refused = "runtime.devices: got [1, 2] on a machine with 2 GPUs; allowed: numbers from 0 to 1, or null"
+    assert Processes(workers=2, devices=(1, 2)).check_machines() == [refused]
+
+    def started(devices, workers):
+        seen.clear()
+        machines = Processes(workers=workers, devices=devices).machines(Path("."), 1)
+        for number in range(workers):
+            machines.start(number)
+        return [each.get("CUDA_VISIBLE_DEVICES") for each in seen]
+
+    assert started(None, 2) == [None, None]
+    assert started((1, 0), 3) == ["1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
+    assert started((1,), 2) == ["6", "6"]
+
+
 class Here:
     """A stage whose graders have a count."""
 

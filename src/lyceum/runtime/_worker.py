@@ -92,11 +92,15 @@ class Started:
         served: the socket's end that becomes the process's own; closed here.
         path: where it imports from.
         folder: that it works in; by default this process's.
+        devices: numbers of the GPUs that it sees; None: all that this process does.
     """
 
-    def __init__(self, served: socket.socket, path: Sequence[str], folder: str | None = None) -> None:
+    def __init__(
+        self, served: socket.socket, path: Sequence[str], folder: str | None = None, devices: str | None = None
+    ) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = start_module(ENTRY, served, self._said, path=path, folder=folder)
+        environment = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+        self.process = start_module(ENTRY, served, self._said, path=path, folder=folder, environment=environment)
 
     def kill(self) -> None:
         self.process.kill()
@@ -116,9 +120,9 @@ class Started:
 class Local(Started):
     """A process of the run's own machine: implements :class:`Process`."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: str | None = None) -> None:
         ours, theirs = socket.socketpair()
-        super().__init__(theirs, import_path())
+        super().__init__(theirs, import_path(), devices=devices)
         self._socket, self._connection = ours, Connection(os.dup(ours.fileno()))
 
     def send(self, content: bytes, files: Sequence[str] = ()) -> None:
@@ -136,10 +140,17 @@ class Local(Started):
 
 
 class ThisMachine:
-    """Where workers run, and snapshots are read where they were written. Implements :class:`Machines`."""
+    """Where workers run, and snapshots are read where they were written. Implements :class:`Machines`.
 
-    def start(self) -> Process:
-        return Local()
+    Args:
+        devices: the GPU of each worker, dealt in turn; None: all see those of the run.
+    """
+
+    def __init__(self, devices: Sequence[str] | None = None) -> None:
+        self.devices = devices
+
+    def start(self, number: int) -> Process:
+        return Local(None if self.devices is None else self.devices[number % len(self.devices)])
 
     def forget(self, files: Iterable[str]) -> None:
         pass
@@ -148,8 +159,8 @@ class ThisMachine:
 class Machines(Protocol):
     """Where workers run."""
 
-    def start(self) -> Process:
-        """Begin a process. Never waits."""
+    def start(self, number: int) -> Process:
+        """Begin the process of the worker of this number. Never waits."""
         ...
 
     def forget(self, files: Iterable[str]) -> None:
@@ -169,7 +180,7 @@ class Worker:
     def __init__(
         self, number: int, start: Mapping[str, Any], patience: float, machines: Machines | None = None
     ) -> None:
-        self.name, self.patience = f"worker {number}", patience
+        self.name, self.number, self.patience = f"worker {number}", number, patience
         self._start, self._machines = pack(start), machines or ThisMachine()
         self._asked: dict[int, _Asked] = {}
         self._lock = threading.RLock()
@@ -189,7 +200,7 @@ class Worker:
 
     def _begin(self) -> None:
         self._starts += 1
-        self._process, self._ready = self._machines.start(), False
+        self._process, self._ready = self._machines.start(self.number), False
         self._heard = time.monotonic()
         threading.Thread(target=self._listen, args=(self._process,), name=f"lyceum-{self.name}", daemon=True).start()
         self._process.send(self._start)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -78,6 +78,9 @@ class Processes(RuntimeSettings):
     ratio: Literal["step", "behaviour"] = "step"
     """What importance ratios are relative to: the policy at the start of the step, or the log-probabilities under which
     tokens were sampled."""
+    devices: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(default=None, min_length=1)
+    """GPUs of the workers, by their numbers, dealt in turn, such as [1, 2, 3] beside a run that trains on the first; a
+    worker sees its own alone. Null: all see those of the run."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of a worker; null: as many as the run has."""
     patience: float = Field(default=600.0, gt=0)
@@ -131,6 +134,10 @@ class Processes(RuntimeSettings):
         cores = usable_cores()
         if self.workers > cores:
             return [f"runtime.workers: got {self.workers} on {cores} cores; allowed: 1 to {cores}"]
+        gpus = 0 if self.devices is None else torch.cuda.device_count()
+        if self.devices is not None and max(self.devices) >= gpus:
+            numbers = f"numbers from 0 to {gpus - 1}, or null" if gpus else "null"
+            return [f"runtime.devices: got {list(self.devices)} on a machine with {gpus} GPUs; allowed: {numbers}"]
         return []
 
     def _check_order(self, stage: Composition) -> list[str]:
@@ -179,7 +186,12 @@ class Processes(RuntimeSettings):
             folder: of snapshots.
             threads: of a worker.
         """
-        return ThisMachine()
+        if self.devices is None:
+            return ThisMachine()
+        # The run's own numbers, where it sees a part of the machine's GPUs.
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = None if not seen else seen.split(",")
+        return ThisMachine([str(number) if names is None else names[number].strip() for number in self.devices])
 
     def build(self, here: Grows, start: Callable[[], Mapping[str, Any]]) -> RunsAhead:
         if not self.as_finished:

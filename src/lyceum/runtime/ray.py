@@ -55,6 +55,8 @@ class Ray(Processes):
     def check_machines(self) -> list[str]:
         if find_spec("ray") is None:
             return ["runtime.kind: got 'ray', which is not installed; allowed: after pip install 'lyceum-rl[ray]'"]
+        if self.devices is not None:
+            return ["runtime.devices: got numbers of GPUs with Ray, which deals them itself; allowed: runtime.gpus"]
         return []
 
     def reach(self, threads: int) -> None:
@@ -114,7 +116,7 @@ class Cluster:
         """Files of snapshots -> Ray's references to their bytes."""
         self._lock = threading.Lock()
 
-    def start(self) -> Process:
+    def start(self, number: int) -> Process:
         remote = Remote(self)
         self.started = [each for each in self.started if not each.over.is_set()] + [remote]
         return remote

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import IO
 
 from lyceum.utils.numbers import to_json
@@ -17,7 +19,13 @@ def import_path() -> list[str]:
 
 
 def start_module(
-    module: str, served: socket.socket, said: IO[bytes], *, path: Sequence[str], folder: str | None = None
+    module: str,
+    served: socket.socket,
+    said: IO[bytes],
+    *,
+    path: Sequence[str],
+    folder: str | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     """A Python process that runs a module's ``main``, which serves who is at the other end of a socket.
 
@@ -26,6 +34,7 @@ def start_module(
         said: where it prints.
         path: where it imports from.
         folder: that it works in; by default this process's.
+        environment: variables beside, or in the place of, this process's.
     """
     program = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {module} import main; main()"
     # A session of its own: the terminal's Ctrl-C reaches the run alone, which ends after its step.
@@ -36,6 +45,7 @@ def start_module(
         stdout=said,
         stderr=subprocess.STDOUT,
         cwd=folder,
+        env={**os.environ, **environment},
         start_new_session=True,
     )
     served.close()
