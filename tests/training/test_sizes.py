@@ -150,3 +150,13 @@ def test_a_dry_run_tells_memory_by_phase_and_disk(capsys, tmp_path, monkeypatch)
 
 def test_this_process_and_machine_have_memory():
     assert 10 * MIB < resident() < free_memory() + resident()
+
+
+def test_workers_are_told_of_where_their_memory_is_not_counted():
+    recipe = load_recipe("grpo", ["runtime=processes", "runtime.workers=1", "evaluate.n=4"])
+    both = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"workers": 2})})
+    sizes = [told(each, prompt=8, demonstration=0, evaluated=4).uncounted for each in (load_recipe("grpo"), both)]
+    assert sizes == [
+        (),
+        ("runtime.workers=1, each with the model", "evaluate.workers=2, each with the model"),
+    ]

@@ -350,7 +350,7 @@ def size_notes(sizes: Sizes) -> list[str]:
             f"the disk has {size(sizes.disk_free)} free: less with checkpoint_every=0, or output=FOLDER elsewhere"
         )
     if sizes.uncounted:
-        found.append(f"memory does not count models of {', '.join(sizes.uncounted)}")
+        found.append(f"memory does not count {', '.join(sizes.uncounted)}")
     return found
 
 

@@ -624,4 +624,8 @@ def _uncounted(recipe: Recipe) -> Iterator[str]:
     """Parts with models of their own."""
     for stage in recipe.stages:
         if (value := stage.composition().value) is not None and value.own_model:
-            yield f"value {value.kind}"
+            yield f"the model of value {value.kind}"
+        if (workers := getattr(stage.composition().runtime, "workers", 0)) > 0:
+            yield f"runtime.workers={workers}, each with the model"
+    if recipe.evaluate.n and recipe.evaluate.workers > 1:
+        yield f"evaluate.workers={recipe.evaluate.workers}, each with the model"
