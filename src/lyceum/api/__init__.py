@@ -345,6 +345,7 @@ def compare(
     *,
     seeds: int = 3,
     tokens: int | None = None,
+    jobs: int = 1,
     each: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
     output: str = "runs",
@@ -361,6 +362,7 @@ def compare(
         recipes: names or files; ``grpo@wide`` is grpo under the label ``wide``.
         seeds: runs per recipe.
         tokens: sampled tokens per run; by default each recipe's steps decide.
+        jobs: runs at a time. More than 1 are processes, which share the cores; what each says is in its NAME.log.
         each: label -> keys for that recipe only.
         name: NAME of the folder compare-NAME; by default the recipes.
         output: folder that contains it.
@@ -382,15 +384,21 @@ def compare(
         shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
         return comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
 
-    return run_plan(planned(rows_kept("tasks", tasks, Path(output), planned)), progress=progress)
+    made = planned(rows_kept("tasks", tasks, Path(output), planned))
+    comparing.check_jobs(made, jobs)
+    return run_plan(made, progress=progress, jobs=jobs)
 
 
 def run_plan(
-    planned: comparing.ComparisonPlan, *, progress: progress.Mode = "auto", began: Callable[[str], None] | None = None
+    planned: comparing.ComparisonPlan,
+    *,
+    progress: progress.Mode = "auto",
+    began: Callable[[str], None] | None = None,
+    jobs: int = 1,
 ) -> Any:
     """Run the missing runs of a comparison, and compare."""
     with _displayed(progress), Interrupts() as interrupts:
-        return planned.run(interrupts.interrupted, began)
+        return planned.run(interrupts.interrupted, began, jobs=jobs)
 
 
 @checked

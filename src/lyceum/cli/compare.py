@@ -13,7 +13,7 @@ from lyceum.cli.output import printing
 from lyceum.core import paper_folders
 
 
-@takes("lyceum.api:compare", "seeds tokens name output")
+@takes("lyceum.api:compare", "seeds tokens jobs name output")
 def command(
     words: Annotated[
         list[str],
@@ -25,6 +25,7 @@ def command(
     *,
     seeds: int,
     tokens: int | None,
+    jobs: int,
     name: str | None,
     output: str,
     as_json: Json = False,
@@ -35,12 +36,13 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.analysis.comparison.run import plan, split_own
+        from lyceum.analysis.comparison.run import check_jobs, plan, split_own
         from lyceum.analysis.comparison.show import cost_table, levels_table, table
         from lyceum.utils.errors import Interrupted
 
         recipes, shared, own = split_own(words)
         planned = plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
+        check_jobs(planned, jobs)
         out.show(f"{len(planned.recipes)} runs in {planned.folder}", "")
         if len(planned.labels) == 1:
             (label,) = planned.labels
@@ -48,10 +50,11 @@ def command(
                 f"note: {label} alone, with nothing to compare it with; with another: lyceum compare {label} OTHER", ""
             )
         options = ["--seeds", str(seeds), *(["--tokens", str(tokens)] if tokens is not None else [])]
+        options += ["--jobs", str(jobs)] if jobs > 1 else []
         options += [*(["--name", name] if name is not None else []), "--output", output, *paper_folders.options()]
         again = shlex.join(["lyceum", "compare", *words, *options, *(["--json"] if as_json else [])])
         try:
-            found = api.run_plan(planned, progress=out.progress, began=out.show)
+            found = api.run_plan(planned, progress=out.progress, began=out.show, jobs=jobs)
         except (Interrupted, KeyboardInterrupt):
             lines = ["finished runs are kept; to continue:", again]
             raise Failure(STOPPED, lines, path=str(planned.folder), resume=again) from None

@@ -10,7 +10,7 @@ from lyceum.utils.errors import RecipeError
 MAY_DIFFER = (
     *("title", "paper", "summary", "name", "label", "output"),
     *("checkpoint_every", "checkpoint_minutes", "max_steps_without_signal", "threads"),
-    *("rollouts_every", "trees_every", "digests", "keep*"),
+    *("rollouts_every", "trees_every", "digests", "keep*", "evaluate.workers", "*.runtime.devices*"),
     *("track*", "trust_code", "model.device"),
     *(f"*.engine.{key}" for key in ("urls*", "transfer", "folder", "timeout", "patience", "python", "devices")),
 )

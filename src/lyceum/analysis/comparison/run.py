@@ -10,14 +10,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from lyceum.analysis._labels import by_label
+from lyceum.analysis.comparison.jobs import run_jobs
 from lyceum.analysis.comparison.result import Comparison, compare
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
+from lyceum.reward.base import named_code
+from lyceum.reward.function_registry import is_passed_in, shown
 from lyceum.run.folder import check_name, recover, refused_changes
 from lyceum.run.reader import read_recipe, read_run_folder
 from lyceum.training.train import check, check_run_folder, train
 from lyceum.utils.errors import NothingGraded, RecipeError, nearest
 from lyceum.utils.terminal import quoted
+from lyceum.utils.threads import usable_cores
 
 CURVE = 5
 """Default number of evaluations during training, for the plot of accuracy against tokens."""
@@ -34,13 +38,19 @@ class ComparisonPlan:
     recipes: list[Recipe]
     labels: list[str]
 
-    def run(self, interrupted: Callable[[], bool], began: Callable[[str], None] | None = None) -> Comparison:
+    def run(
+        self, interrupted: Callable[[], bool], began: Callable[[str], None] | None = None, *, jobs: int = 1
+    ) -> Comparison:
         """Train the missing runs, compare, write comparison.json and comparison.png.
 
         Args:
             interrupted: called between steps.
             began: called with a line about each run before it begins or is skipped as finished.
+            jobs: runs at a time; more than 1 are processes of their own.
         """
+        if jobs > 1:
+            missing = [recipe for recipe in self.recipes if not is_finished(recipe)]
+            run_jobs(missing, jobs, interrupted, began or (lambda line: None), refuse_unmeasured)
         for number, recipe in enumerate(self.recipes, 1):
             finished = is_finished(recipe)
             if began is not None:
@@ -255,6 +265,22 @@ def refuse_unmeasured(recipe: Recipe) -> None:
             why.append(f"{unjudged} x a reward that does not say whether the answer is correct")
             why += [after["to_judge"]] if after.get("to_judge") else []
         raise NothingGraded([f"{recipe.name}: none of its held-out completions has a verdict to compare:", *why])
+
+
+def check_jobs(plan: ComparisonPlan, jobs: int) -> None:
+    """
+    Raises:
+        RecipeError: so many runs at a time cannot be.
+    """
+    cores = usable_cores()
+    if not 1 <= jobs <= cores:
+        raise RecipeError(f"jobs: got {jobs} on {cores} cores; allowed: 1 to {cores}")
+    passed = next((spec for recipe in plan.recipes for spec in named_code(recipe) if is_passed_in(spec)), None)
+    if jobs > 1 and passed is not None:
+        raise RecipeError(
+            f"jobs: got {jobs} with {shown(passed)!r}, a function that was passed in, which other processes do not "
+            "have; allowed: 1, or one in a file (FILE.py:NAME)"
+        )
 
 
 def is_finished(recipe: Recipe) -> bool:
