@@ -135,7 +135,10 @@ ROLES = (
 )
 """Guides whose roles go through a task together: alone, with plain samples."""
 
-APART = ("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo")
+APART = (
+    *("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo"),
+    *("failed-tasks", "state-values"),
+)
 """What needs tasks of its own, pictures, a tool or a critic of turns."""
 
 OBJECTIVES = [
