@@ -51,6 +51,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "critique": {"refinement": SHORT},
         "guide-model": {"sampling": SHORT},
         "seele": {"rounds": 2},
+        "clocked-workers": {"duration": "test-composed"},
         "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
     },
     "rollout": {
@@ -75,6 +76,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "salt": {"steps": "tokens", "step_tokens": 3},
         "gigpo": {"steps": "tokens", "step_tokens": 3},
         "empg": {"steps": "tokens", "step_tokens": 3},
+        "duration-aware": {"duration": "test-composed"},
         "action-gae": {"steps": "tokens", "step_tokens": 3},
     },
     "reward": {
