@@ -51,7 +51,6 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "critique": {"refinement": SHORT},
         "guide-model": {"sampling": SHORT},
         "seele": {"rounds": 2},
-        "clocked-workers": {"duration": "test-composed"},
         "search-where-hard": {"direct": FLAT, "tests": 2, "easy": "train"},
     },
     "rollout": {
@@ -76,7 +75,6 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
         "salt": {"steps": "tokens", "step_tokens": 3},
         "gigpo": {"steps": "tokens", "step_tokens": 3},
         "empg": {"steps": "tokens", "step_tokens": 3},
-        "duration-aware": {"duration": "test-composed"},
         "action-gae": {"steps": "tokens", "step_tokens": 3},
     },
     "reward": {
@@ -137,8 +135,11 @@ ROLES = (
 )
 """Guides whose roles go through a task together: alone, with plain samples."""
 
-APART = ("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo")
-"""What needs tasks of its own, pictures, a tool or a critic of turns."""
+APART = (
+    *("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo"),
+    *("clocked-workers", "duration-aware"),
+)
+"""What needs tasks of its own, pictures, a tool, a critic of turns, or programs whose time is known."""
 
 OBJECTIVES = [
     kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires and kind not in APART
