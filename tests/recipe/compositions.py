@@ -137,9 +137,9 @@ ROLES = (
 
 APART = (
     *("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo"),
-    *("failed-tasks", "state-values"),
+    *("failed-tasks", "state-values", "clocked-workers", "duration-aware"),
 )
-"""What needs tasks of its own, pictures, a tool or a critic of turns."""
+"""What needs tasks of its own, pictures, a tool, a critic of turns, or programs whose time is known."""
 
 OBJECTIVES = [
     kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires and kind not in APART

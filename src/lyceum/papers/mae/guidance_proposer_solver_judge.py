@@ -29,6 +29,7 @@ class ProposerSolverJudge(GuidanceSettings):
         solver   (judged score + whole) / 2       whole: 1 for a text that was finished, else 0
         judge    1 where its score can be read, else 0
 
+    A score is the mean of those of a text's judgements that can be read.
     A question below ``least_quality`` is not answered: its proposer earns quality and form alone.
     """
 
@@ -36,7 +37,9 @@ class ProposerSolverJudge(GuidanceSettings):
 
     kind: Literal["proposer-solver-judge"] = "proposer-solver-judge"
     questions: int = Field(default=4, ge=1, le=256)
-    """Questions per drawn task; each is answered as often as the rollout samples, and every answer is judged once."""
+    """Questions per drawn task; each is answered as often as the rollout samples."""
+    judgements: int = Field(default=1, ge=1, le=64)
+    """How often each question and each answer is judged."""
     judges_question: str = Field(
         default="{question}\n\nIs this question clear and answerable? End with <score>N</score>, N from 0 to 10.",
         pattern=r"\{question\}",
@@ -79,9 +82,11 @@ class Judged(Note):
         written, answered: questions, and those that the judge let through.
         quality: judged, of each question whose judgement could be read.
         scores: judged, of each answer.
-        unread: judgements without a score.
-        right: whether the judge's score of an answer is on the side of 1/2 that a rule says, where one can.
-        drifted: questions that were answered and that a rule finds no task in.
+        read, unread: judgements with and without a score.
+        right: whether the judge's score of an answer is on the side of 1/2 that a rule says, where one can; 1/2 is on
+            neither.
+        found: whether a rule finds the answer right, in the same order.
+        drifted: questions that were answered and that a rule finds no task in, by what it says of them.
     """
 
     kind: ClassVar[str] = "proposer-solver-judge"
@@ -89,9 +94,11 @@ class Judged(Note):
     answered: int = 0
     quality: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    read: int = 0
     unread: int = 0
     right: list[bool] = field(default_factory=list)
-    drifted: int = 0
+    found: list[bool] = field(default_factory=list)
+    drifted: dict[str, int] = field(default_factory=dict)
 
 
 class ProposerSolverJudgeGuide(TaskGuide):
@@ -122,19 +129,17 @@ class ProposerSolverJudgeGuide(TaskGuide):
             question.grade = Grade(0.0, False, parts={"whole": 0.0})
             return []
         said = self.settings.judges_question.replace("{question}", text)
-        judgement = await self.judged(rollout, context, [{"role": "user", "content": said}], question, note)
-        quality = None if judgement is None else self.settings.score(judgement)
-        judgements = [] if judgement is None else [judgement]
+        judgements = await self.judged(rollout, context, [{"role": "user", "content": said}], question, note)
+        quality = self.score(judgements)
         if quality is None:
             question.grade = Grade.ungraded("the question was not judged")
             return judgements
         note.quality.append(quality)
         answers = await self.answers(rollout, context, text, n, note) if quality >= self.settings.least_quality else []
         scores: list[float] = []
-        for answer, verdict in answers:
-            if verdict is not None:
-                judgements.append(verdict)
-            score = None if verdict is None else self.settings.score(verdict)
+        for answer, verdicts in answers:
+            judgements += verdicts
+            score = self.score(verdicts)
             answer.grade = self.answer_grade(answer, score, note)
             scores += [] if score is None else [score]
         note.scores += scores
@@ -145,8 +150,8 @@ class ProposerSolverJudgeGuide(TaskGuide):
 
     async def answers(
         self, rollout: Rollout, context: Context, text: str, n: int | None, note: Judged
-    ) -> list[tuple[Node, Node | None]]:
-        """Answers to a question, each with its judgement; none where no token is left."""
+    ) -> list[tuple[Node, list[Node]]]:
+        """Answers to a question, each with its judgements; none where no token is left."""
         known = self.source.proposed(text, context.task)
         messages: tuple[Message, ...] = ({"role": "user", "content": text},)
         task = known if isinstance(known, Task) else Task(f"question/{text}", messages, provenance="policy")
@@ -155,7 +160,8 @@ class ProposerSolverJudgeGuide(TaskGuide):
         if prompt is None:
             return []
         note.answered += 1
-        note.drifted += not isinstance(known, Task)
+        if not isinstance(known, Task):
+            note.drifted[known] = note.drifted.get(known, 0) + 1
         leaves = await rollout(solver, prompt, n)
         if isinstance(known, Task):
             await solver.grade(leaves)
@@ -171,17 +177,24 @@ class ProposerSolverJudgeGuide(TaskGuide):
 
     async def judged(
         self, rollout: Rollout, context: Context, messages: Sequence[Message], of: Node, note: Judged
-    ) -> Node | None:
-        """The judge's graded judgement; None where no token is left for it."""
+    ) -> list[Node]:
+        """The judge's graded judgements; none where no token is left for them."""
         judge = context.acting("judge")
         prompt = self.prompt(judge, messages, f"judgement {of.address}")
         if prompt is None:
-            return None
-        (leaf,) = await rollout(judge, prompt, 1)
-        read = self.settings.score(leaf) is not None
-        note.unread += not read
-        leaf.grade = Grade(float(read), read, parts={"read": float(read)})
-        return leaf
+            return []
+        leaves = await rollout(judge, prompt, self.settings.judgements)
+        for leaf in leaves:
+            read = self.settings.score(leaf) is not None
+            note.read += read
+            note.unread += not read
+            leaf.grade = Grade(float(read), read, parts={"read": float(read)})
+        return leaves
+
+    def score(self, judgements: Sequence[Node]) -> float | None:
+        """The mean of what judgements say; None where none can be read."""
+        said = [score for one in judgements if (score := self.settings.score(one)) is not None]
+        return mean(said) if said else None
 
     def answer_grade(self, answer: Node, score: float | None, note: Judged) -> Grade:
         """The grade of an answer: paid by the judge alone; its verdict is the rule's, where there is one."""
@@ -189,7 +202,8 @@ class ProposerSolverJudgeGuide(TaskGuide):
         if score is None:
             return Grade.ungraded("the answer was not judged")
         if right is not None:
-            note.right.append((score > 0.5) == right)
+            note.right.append(score != 0.5 and (score > 0.5) == right)
+            note.found.append(right)
         whole = float(answer.finish != "length")
         return Grade((score + whole) / 2, right, parts={"judged": score, "whole": whole})
 
@@ -208,10 +222,15 @@ class ProposerSolverJudgeGuide(TaskGuide):
         metrics: dict[str, float] = {
             "questions/all": sum(note.written for note in notes),
             "questions/answered": sum(note.answered for note in notes),
-            "questions/drifted": sum(note.drifted for note in notes),
+            "questions/drifted": sum(sum(note.drifted.values()) for note in notes),
+            "judgements/read": sum(note.read for note in notes),
             "judgements/unread": sum(note.unread for note in notes),
         }
-        for name, values in (("judgements/quality", quality), ("judgements/score", scores), ("judge/right", right)):
+        for why in sorted({why for note in notes for why in note.drifted}):
+            metrics[f"questions/drifted/{why}"] = sum(note.drifted.get(why, 0) for note in notes)
+        found = [one for note in notes for one in note.found]
+        named = {"judgements/quality": quality, "judgements/score": scores, "judge/right": right, "judge/found": found}
+        for name, values in named.items():
             if values:
                 metrics[name] = mean([float(value) for value in values])
         self._metrics = metrics

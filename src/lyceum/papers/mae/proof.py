@@ -8,7 +8,11 @@ PROOFS = {
             "guidance/proposer-solver-judge/questions/answered",
             "guidance/proposer-solver-judge/judgements/score",
         ],
-        {"stages.rl.guidance.0.least_quality=0": "generation", "stages.rl.credit=group": "credit"},
+        {
+            "stages.rl.guidance.0.least_quality=0": "generation",
+            "stages.rl.guidance.0.judgements=1": "generation",
+            "stages.rl.credit=group": "credit",
+        },
         [*stages(1, 2, tasks=2), "model={beside}/model"],
         beside=[
             *stages(28, 1, tasks=1),

@@ -5,6 +5,7 @@ Source: PilotRL, arXiv:2508.00344: the paradigm AdaPlan and its three phases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -24,10 +25,11 @@ from lyceum.utils.numbers import mean
 class GlobalPlan(GuidanceSettings):
     """One model plans and executes. In phase ``follow`` it executes plans that the tasks come with, and earns the
     outcome plus ``adherence`` times the share of the plan's steps that it does, in their order. In phase ``plan`` it
-    writes plans, each of which earns the accuracy of executions with it; these are not trained. In phase ``both`` plans
-    and executions are trained, and executions are paid for adherence too.
+    writes plans, each of which earns the accuracy of executions with it plus ``followed`` times the mean share of its
+    steps that they do; these are not trained. In phase ``both`` plans and executions are trained, and executions are
+    paid for adherence too.
 
-    A plan that states the answer is not executed, and earns nothing.
+    A plan that states the answer or has no step is not executed, and earns nothing.
     """
 
     plays: ClassVar[tuple[str, ...]] = ("planner", "executor")
@@ -47,8 +49,13 @@ class GlobalPlan(GuidanceSettings):
     """Text at the beginning of a plan that is no step."""
     between: str = Field(default="\n", min_length=1, max_length=20)
     """Text between the steps of a plan."""
+    doing: str = Field(default="{step}", pattern=r"\{step\}")
+    """What doing a step looks like in an execution; ``{step}`` is the step, which counts as a whole word."""
     adherence: float = Field(default=0.2, ge=0, le=100)
     """What an execution earns for doing every step of its plan."""
+    followed: float = Field(default=1.0, ge=0, le=100)
+    """What a written plan earns if its executions do every step of it. Without this, a text that nobody can execute
+    earns what the executor reaches on its own."""
 
     def check_tasks(self, source: TaskSource) -> None:
         if self.phase == "follow":
@@ -57,15 +64,19 @@ class GlobalPlan(GuidanceSettings):
     def build(self, source: TaskSource, *, seed: int) -> GlobalPlanGuide:
         return GlobalPlanGuide(self, source)
 
+    def steps(self, plan: str) -> list[str]:
+        return [step.strip() for step in plan.removeprefix(self.before).split(self.between) if step.strip()]
+
     def done(self, plan: str, text: str) -> float:
         """The share of a plan's steps, 0 to 1, that a text has one after the other; 1 where the plan has none."""
-        steps = [step.strip() for step in plan.removeprefix(self.before).split(self.between) if step.strip()]
+        steps = self.steps(plan)
         place = found = 0
         for step in steps:
-            at = text.find(step, place)
-            if at < 0:
+            word = rf"(?<!\w){re.escape(step)}(?!\w)"
+            at = re.compile(word.join(map(re.escape, self.doing.split("{step}")))).search(text, place)
+            if at is None:
                 break
-            place, found = at + len(step), found + 1
+            place, found = at.end(), found + 1
         return found / len(steps) if steps else 1.0
 
 
@@ -74,8 +85,11 @@ class PlansDone(Note):
     """What became of a task's plans.
 
     Attributes:
-        written, leaked, truncated: how many; those that state the answer and unfinished ones are not executed.
+        written, leaked, truncated, empty: how many; those that state the answer, are unfinished or have no step are
+            not executed.
+        steps: of each written plan that was executed.
         accuracy: of the executions of each plan that was executed.
+        followed: mean share of each written plan's steps that its executions did.
         done: share of the plan's steps that each execution did.
     """
 
@@ -83,6 +97,9 @@ class PlansDone(Note):
     written: int = 0
     leaked: int = 0
     truncated: int = 0
+    empty: int = 0
+    steps: list[int] = field(default_factory=list)
+    followed: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
 
@@ -124,9 +141,12 @@ class GlobalPlanGuide(TaskGuide):
         """The executions of a written plan, which is graded by them; none where it is not executed."""
         truncated = plan.finish == "length"
         leaked = not truncated and states_answer(context.task, plan.completion)
+        steps = len(self.settings.steps(plan.completion))
+        empty = not truncated and not steps
         note.truncated += truncated
         note.leaked += leaked
-        if truncated or leaked:
+        note.empty += empty
+        if truncated or leaked or empty:
             plan.grade = Grade(0.0, False, parts={"executed": 0.0})
             return []
         leaves = await self.executed(rollout, context, plan.completion, n, note)
@@ -134,8 +154,12 @@ class GlobalPlanGuide(TaskGuide):
         if accuracy is None:
             plan.grade = Grade.ungraded("no execution of the plan was graded")
             return leaves
+        followed = mean([leaf.grade.parts["adherence"] for leaf in leaves if leaf.grade and leaf.grade.parts])
         note.accuracy.append(accuracy)
-        plan.grade = Grade(accuracy, True, parts={"executed": 1.0, "helped": accuracy})
+        note.followed.append(followed)
+        note.steps.append(steps)
+        outcome = accuracy + self.settings.followed * followed
+        plan.grade = Grade(outcome, True, parts={"executed": 1.0, "helped": accuracy, "followed": followed})
         return leaves
 
     async def executed(
@@ -168,8 +192,12 @@ class GlobalPlanGuide(TaskGuide):
             "plans/written": sum(note.written for note in notes),
             "plans/leaked": sum(note.leaked for note in notes),
             "plans/truncated": sum(note.truncated for note in notes),
+            "plans/empty": sum(note.empty for note in notes),
             "plans/told_apart": sum(len(set(note.accuracy)) > 1 for note in notes),
         }
+        if steps := [one for note in notes for one in note.steps]:
+            metrics["plans/steps"] = mean([float(one) for one in steps])
+            metrics["plans/followed"] = mean([one for note in notes for one in note.followed])
         if accuracy:
             metrics["accuracy/mean"] = mean(accuracy)
         if done:

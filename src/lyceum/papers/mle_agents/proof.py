@@ -1,0 +1,25 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "mle-agents": Proof(
+        [
+            "credit/durations/heaviest > 1",
+            "reward/part/progress-marks/partial",
+            "guidance/clocked-workers/samples/not_begun",
+        ],
+        {
+            "stages.rl.credit=group": "credit",
+            "reward.each=0": "grades",
+            "stages.rl.guidance=[]": "generation",
+        },
+        [*stages(1, 2, tasks=2), "model={beside}/model"],
+        beside=[
+            *stages(40, 1, tasks=1),
+            "stages.start.tasks_per_step=32",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
