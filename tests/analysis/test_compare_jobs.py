@@ -12,7 +12,7 @@ import pytest
 
 from lyceum import api
 from lyceum.analysis.comparison import jobs
-from lyceum.analysis.comparison.jobs import Job, run_jobs
+from lyceum.analysis.comparison.jobs import TrainingJob, run_jobs
 from lyceum.cli.outcome import main
 from lyceum.recipe.schema import parse
 from lyceum.run.digests import first_difference, read_digests
@@ -85,7 +85,7 @@ def programs(tmp_path, monkeypatch):
             process = subprocess.Popen([sys.executable, "-c", found[recipe.name]], stdout=said, stderr=said)
         most.append(process)
         log.with_suffix(".yaml").touch()
-        return Job(recipe, process, log, time.monotonic())
+        return TrainingJob(recipe, process, log, time.monotonic())
 
     monkeypatch.setattr(jobs, "begin", begin)
     monkeypatch.setattr(jobs, "POLL", 0.02)

@@ -82,7 +82,8 @@ def test_its_scorers_state_is_in_a_checkpoint():
     _, first = graded({"confidence": Fixed(), "relevance": Fixed()}, "3#a")
     second = DrmGrader(first.settings, {"confidence": Fixed(), "relevance": Fixed()})
     second.load_state_dict(first.state_dict())
-    assert second.state_dict() == {"confidence": {"calls": 1}, "relevance": {"calls": 1}}
+    of_scorers = {"confidence": {"calls": 1}, "relevance": {"calls": 1}}
+    assert second.state_dict() == {**of_scorers, "tally": {"graded": 1, "abstained": 0}}
 
 
 def test_nothing_to_score_is_refused():

@@ -31,7 +31,7 @@ STOPPED = 130
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A run under way."""
 
     recipe: Recipe
@@ -56,7 +56,7 @@ def run_jobs(
         Interrupted: as asked for.
         RunError: a run failed; the others were ended as if interrupted.
     """
-    waiting, under_way = list(recipes), list[Job]()
+    waiting, under_way = list(recipes), list[TrainingJob]()
     with ExitStack() as ending:
         ending.callback(lambda: [job.process.kill() for job in under_way])  # after a second Ctrl-C
         try:
@@ -82,7 +82,7 @@ def run_jobs(
             raise
 
 
-def begin(recipe: Recipe, jobs: int) -> Job:
+def begin(recipe: Recipe, jobs: int) -> TrainingJob:
     """Start a run, or let it go on where it was stopped."""
     folder = Path(recipe.output) / recipe.name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,10 @@ def begin(recipe: Recipe, jobs: int) -> Job:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True
         )
-    return Job(recipe, process, log, time.monotonic())
+    return TrainingJob(recipe, process, log, time.monotonic())
 
 
-def _check(job: Job) -> None:
+def _check(job: TrainingJob) -> None:
     """
     Raises:
         Interrupted: somebody has stopped the run.
