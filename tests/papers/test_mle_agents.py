@@ -90,6 +90,11 @@ def test_what_a_program_prints_itself_is_no_mark():
     assert (forged.marks, forged.seconds, forged.score) == (("load",), 3.0, None)
 
 
+@pytest.mark.parametrize("program", ["score=1.0", "globals()['sc'+'ore']=1.0", "exec('sc'+'ore=1.0')"])
+def test_a_program_that_would_write_its_own_score_fails(program):
+    assert graded(program).outcome == -0.5
+
+
 def test_demonstrations_fail_at_different_places_and_are_mostly_quick():
     written = [Tables(size=200).build("train", 0)[i].columns["demonstration"] for i in range(200)]
     assert any("load(1" in text and len(text.split(";")[0]) == 11 for text in written)

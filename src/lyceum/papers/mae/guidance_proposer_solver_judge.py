@@ -15,7 +15,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Grade, Message, ProposedSource, Rollout, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.guidance.base import TaskGuide, notes_of, own_prompt, writable
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -112,7 +112,7 @@ class ProposerSolverJudgeGuide(TaskGuide):
     async def roll(self, rollout: Rollout, context: Context, start: Node, n: int | None) -> list[Node]:
         note, proposer = Judged(), context.acting("proposer")
         context.tree.add_note(note)
-        prompt = self.prompt(proposer, self.source.to_propose(context.task), "question")
+        prompt = own_prompt(proposer, self.source.to_propose(context.task), "question")
         if prompt is None:
             return []
         questions = await rollout(proposer, prompt, self.settings.questions)
@@ -156,7 +156,7 @@ class ProposerSolverJudgeGuide(TaskGuide):
         messages: tuple[Message, ...] = ({"role": "user", "content": text},)
         task = known if isinstance(known, Task) else Task(f"question/{text}", messages, provenance="policy")
         solver = context.acting("solver", task)
-        prompt = self.prompt(solver, messages, f"answer {text}")
+        prompt = own_prompt(solver, messages, f"answer {text}")
         if prompt is None:
             return []
         note.answered += 1
@@ -180,7 +180,7 @@ class ProposerSolverJudgeGuide(TaskGuide):
     ) -> list[Node]:
         """The judge's graded judgements; none where no token is left for them."""
         judge = context.acting("judge")
-        prompt = self.prompt(judge, messages, f"judgement {of.address}")
+        prompt = own_prompt(judge, messages, f"judgement {of.address}")
         if prompt is None:
             return []
         leaves = await rollout(judge, prompt, self.settings.judgements)
@@ -206,13 +206,6 @@ class ProposerSolverJudgeGuide(TaskGuide):
             note.found.append(right)
         whole = float(answer.finish != "length")
         return Grade((score + whole) / 2, right, parts={"judged": score, "whole": whole})
-
-    def prompt(self, context: Context, messages: Sequence[Message], key: str) -> Node | None:
-        """A prompt of the tree with a key of its own; None where no token is left below it."""
-        tokens = context.render(messages)
-        node = context.tree.add_prompt(tokens, context.decode(tokens))
-        node.key = node.key or key
-        return node if context.budget_left > 0 and context.tokens_left(node) else None
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = [note for _, note in notes_of(trees, Judged)]

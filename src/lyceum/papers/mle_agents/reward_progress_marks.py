@@ -26,6 +26,8 @@ from lyceum.utils.errors import RecipeError
 
 END = "end"
 """The mark that stands below every program, reached or not: it says how long the program ran."""
+STATE = re.compile(r"\b(now|apart|score|globals?|locals|vars|exec|eval)\b|__")
+"""The library's own state, and ways to it: a program that has one could write its own score, and fails instead."""
 CHARACTERS = 1000
 
 
@@ -138,12 +140,15 @@ def mark_of(task: Task) -> str:
 
 def instrumented(program: str, marks: Sequence[str], mark: str) -> str:
     """A program of one line with a print statement after each statement that calls one of ``marks``, and one below all
-    that is reached in any case, with the score. A rule in the place of the paper's language model.
+    that is reached in any case, with the score. A rule in the place of the paper's language model. A program that names
+    the library's own state is not run.
 
     ``d=load(3);m=mean(d)`` becomes lines of ``d=load(3)``, ``print('@1','load',now)`` and so on, within a ``try``.
     """
     names = "|".join(map(re.escape, marks))
     lines: list[str] = []
+    if STATE.search(program):
+        program = "raise NameError"
     for statement in program.replace("\n", ";").split(";"):
         lines.append(statement.strip() or "pass")
         if called := re.search(rf"\b({names})\(", statement):

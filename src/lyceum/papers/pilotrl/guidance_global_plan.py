@@ -17,7 +17,15 @@ from lyceum.core.settings import GuidanceSettings
 from lyceum.core.solution import ladder_of
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Hint, Rollout, TaskSource
-from lyceum.guidance.base import TaskGuide, check_ladders, notes_of, states_answer
+from lyceum.guidance.base import (
+    TaskGuide,
+    answers_to,
+    asked_of,
+    check_ladders,
+    notes_of,
+    own_prompt,
+    states_answer,
+)
 from lyceum.utils.aio import gather
 from lyceum.utils.numbers import mean
 
@@ -122,12 +130,8 @@ class GlobalPlanGuide(TaskGuide):
             plan = plans[context.seed(self.settings.kind) % len(plans)]
             return await self.executed(rollout, context, plan.text, n, note)
         planner = context.acting("planner")
-        *before, last = context.task.messages
-        asked = {**last, "content": self.settings.ask.replace("{problem}", str(last["content"]))}
-        tokens = planner.render([*before, asked])
-        prompt = planner.tree.add_prompt(tokens, planner.decode(tokens))
-        prompt.key = "plans"
-        if planner.budget_left <= 0 or not planner.tokens_left(prompt):
+        prompt = own_prompt(planner, asked_of(context.task, self.settings.ask), "plans")
+        if prompt is None:
             return []
         plans = await rollout(planner, prompt, self.settings.plans)
         note.written = len(plans)
@@ -154,7 +158,8 @@ class GlobalPlanGuide(TaskGuide):
         if accuracy is None:
             plan.grade = Grade.ungraded("no execution of the plan was graded")
             return leaves
-        followed = mean([leaf.grade.parts["adherence"] for leaf in leaves if leaf.grade and leaf.grade.parts])
+        done = [leaf.grade.parts.get("adherence") for leaf in leaves if leaf.grade is not None]
+        followed = mean([share for share in done if share is not None])
         note.accuracy.append(accuracy)
         note.followed.append(followed)
         note.steps.append(steps)
@@ -166,14 +171,8 @@ class GlobalPlanGuide(TaskGuide):
         self, rollout: Rollout, context: Context, plan: str, n: int | None, note: PlansDone
     ) -> list[Node]:
         """Graded executions of a plan, paid for doing it; none where no token is left."""
-        executor = context.acting("executor")
-        tokens = executor.render(self.source.hinted(context.task, Hint("plan", plan)).messages)
-        prompt = executor.tree.add_prompt(tokens, executor.decode(tokens))
-        prompt.key = f"plan {plan}"  # executions of different plans are not compared with each other
-        if executor.budget_left <= 0 or not executor.tokens_left(prompt):
-            return []
-        leaves = await rollout(executor, prompt, n)
-        await executor.grade(leaves)
+        hinted = self.source.hinted(context.task, Hint("plan", plan))
+        leaves = await answers_to(rollout, context.acting("executor"), hinted.messages, f"plan {plan}", n)
         for leaf in leaves:
             done = self.settings.done(plan, leaf.completion)
             note.done.append(done)

@@ -16,7 +16,7 @@ from lyceum.core.notes import Note
 from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Message, ProposedSource, Rollout, Sampling, Task, TaskSource
-from lyceum.guidance.base import TaskGuide, notes_of, writable
+from lyceum.guidance.base import TaskGuide, answers_to, notes_of, writable
 from lyceum.utils.numbers import mean
 
 
@@ -109,9 +109,11 @@ class FailedTasksGuide(TaskGuide):
             return await rollout(context, start, n)
         seed_task = list(self.pool.values())[int(rng.integers(len(self.pool)))]
         task = await self.rewritten(seed_task, context, note)
-        if task is not None and (leaves := await self.solve(rollout, context, task, n)):
-            note.id, note.messages, note.generation = task.id, task.messages, seed_task.generation + 1
-            return leaves
+        if task is not None:
+            leaves = await answers_to(rollout, context.acting("", task), task.messages, task.id, n)
+            if leaves:
+                note.id, note.messages, note.generation = task.id, task.messages, seed_task.generation + 1
+                return leaves
         note.value = None
         return await rollout(context, start, n)
 
@@ -142,18 +144,6 @@ class FailedTasksGuide(TaskGuide):
             return None
         task, note.value = passed[0]
         return task
-
-    async def solve(self, rollout: Rollout, context: Context, task: Task, n: int | None) -> list[Node]:
-        """The graded trajectories of a new task; none where no token is left for them."""
-        solver = context.acting("", task)
-        tokens = solver.render(task.messages)
-        prompt = solver.tree.add_prompt(tokens, solver.decode(tokens))
-        prompt.key = task.id
-        if solver.budget_left <= 0 or not solver.tokens_left(prompt):
-            return []
-        leaves = await rollout(solver, prompt, n)
-        await solver.grade(leaves)
-        return leaves
 
     def observe(self, trees: Sequence[Tree]) -> None:
         notes = notes_of(trees, Rewritten)
