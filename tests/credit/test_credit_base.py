@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -17,9 +19,14 @@ CREDITS = sorted(kinds("credit"))
 WITH_KL = [kind for kind in CREDITS if "kl_in_reward" in kinds("credit")[kind].model_fields]
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 """Settings of those whose defaults ask a grader or a rollout for steps, which these forests have not."""
-OF_OUTCOMES = [kind for kind in CREDITS if kind != "turn-advantage"]
+OF_OUTCOMES = [kind for kind in CREDITS if kind not in ("turn-advantage", "state-values")]
 """Those that read more than what was said of each turn, of which these forests have nothing."""
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
+
+
+def timed(forest):
+    """Each row's action took a second, which ``duration-aware`` reads."""
+    return replace(forest, parts={"progress-marks/duration": torch.ones(forest.n_rows)})
 
 
 @pytest.mark.parametrize("kind", OF_OUTCOMES)
@@ -27,7 +34,8 @@ def test_the_curriculums_weight_multiplies_finished_advantages_once(kind, forest
     # Weights before a whitening or a division by std would cancel; weights in two places would give 9.
     groups = [(0.0, 1), (1.0, 2)], [(0.0, 3), (0.0, 1), (2.0, 2)]
     credit = kinds("credit")[kind](**NEEDED.get(kind, {})).build()
-    plain, weighted = forest_of(*groups, **COLUMNS), forest_of(*groups, weights=[1.0, 3.0], **COLUMNS)
+    plain = timed(forest_of(*groups, **COLUMNS))
+    weighted = timed(forest_of(*groups, weights=[1.0, 3.0], **COLUMNS))
     factor = torch.tensor([1.0, 1, 3, 3, 3])[:, None]
     expected = credit(plain)
     assert expected.advantage.abs().sum() > 0
@@ -40,7 +48,7 @@ def test_the_curriculums_weight_multiplies_finished_advantages_once(kind, forest
 def test_only_what_the_policy_wrote_has_an_advantage(kind, forest_with_tool):
     n = forest_with_tool.n_tokens
     forest = forest_with_tool.with_columns(**{name: torch.full((n,), value) for name, value in COLUMNS.items()})
-    credited = kinds("credit")[kind](**({"whiten": False} if kind == "gae" else {})).build()(forest)
+    credited = kinds("credit")[kind](**({"whiten": False} if kind == "gae" else {})).build()(timed(forest))
     # prompt, two written, two of a tool, two written
     written = torch.tensor([[False, True, True, False, False, True, True]])
     assert (credited.advantage[~written] == 0).all()
@@ -133,7 +141,7 @@ def test_whitened_equal_values_are_exactly_zero(value, n):
 
 @pytest.mark.parametrize("kind", WITH_KL)
 def test_a_kl_penalty_in_the_reward_changes_the_advantages(kind, forest_of):
-    forest = forest_of([(0.0, 1), (1.0, 2), (1.0, 1)], **COLUMNS | {"reference_logprob": -3.0})
+    forest = timed(forest_of([(0.0, 1), (1.0, 2), (1.0, 1)], **COLUMNS | {"reference_logprob": -3.0}))
     settings = NEEDED.get(kind, {})
     plain, penalised = (
         kinds("credit")[kind](**settings, kl_in_reward={"coefficient": coefficient}).build()(forest).advantage

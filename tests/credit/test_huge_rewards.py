@@ -1,5 +1,7 @@
 """Rewards as large as they may be (utils/numbers.py) have finite advantages under every credit."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -11,7 +13,8 @@ from lyceum.credit.base import whiten
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.utils.numbers import LARGEST_REWARD
 
-CREDITS = sorted(kind for kind in kinds("credit") if kind != "turn-advantage")  # it reads no outcomes
+CREDITS = sorted(kind for kind in kinds("credit") if kind not in ("turn-advantage", "state-values"))
+"""These two read what was said of turns, of which there is nothing here."""
 NEEDED = {kind: {"steps": "tokens", "step_tokens": 1} for kind in ("action-gae", "empg", "gigpo", "salt")}
 COLUMNS = {"old_value": 0.25, "old_logprob": -1.0, "old_entropy": 0.5, "reference_logprob": -1.0}
 ODD = st.sampled_from([0.0, 1.0, -0.5, 1e-320, -1e-45, 1e9, -1e12, LARGEST_REWARD, -LARGEST_REWARD])
@@ -21,7 +24,8 @@ TREES = st.lists(ODD | st.lists(ODD, min_size=1, max_size=3), min_size=1, max_si
 
 def annotated(*trees: list):
     forest = forest_of(*trees)
-    return forest.with_columns(**{name: torch.full((forest.n_tokens,), value) for name, value in COLUMNS.items()})
+    whole = forest.with_columns(**{name: torch.full((forest.n_tokens,), value) for name, value in COLUMNS.items()})
+    return replace(whole, parts={"progress-marks/duration": torch.ones(forest.n_rows)})
 
 
 @pytest.mark.parametrize("scale", ["std", "batch"])

@@ -6,6 +6,7 @@ Source: arXiv:2509.01684, duration-aware gradient updates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import ClassVar, Literal
 
 from jaxtyping import Float, Int
@@ -42,15 +43,17 @@ class DurationAwareCredit(BaseCredit):
 
     def __call__(self, forest: Forest) -> Credited:
         of, rows = self.settings, forest.rows()
-        duration = forest.parts.get(of.duration)
-        if duration is None or bool(duration.isnan().any()):
+        duration = forest.parts.get(of.duration, forest.reward.new_full((forest.n_rows,), nan))
+        if bool(duration.isnan().any()):
             raise RunError(
                 f"credit.duration: no part {of.duration!r} of every row; allowed: one of {', '.join(forest.parts)}"
             )
         weight = weights(duration, exponent=of.exponent)
         reward = row_reward(forest, rows, of.kl_in_reward)
         advantage = weighted_relative(reward, weight, forest.group, eps=of.eps)
-        metrics = {"durations/mean": float(duration.mean()), "durations/heaviest": float(weight.max())}
+        metrics: dict[str, float] = {}
+        if forest.n_rows:
+            metrics = {"durations/mean": float(duration.mean()), "durations/heaviest": float(weight.max())}
         return Credited(spread(advantage, forest, rows), metrics=metrics)
 
 
