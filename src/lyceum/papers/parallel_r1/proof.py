@@ -7,11 +7,11 @@ PROOFS = {
         ["reward/part/parallel-thinking/parallel", "reward/part/parallel-thinking/bonus"],
         {"stages.start.tasks=chain-demonstrations": "draw", "stages.easy.reward.1.share=0": "grades"},
         [
-            *stages(1, 1, 1, 1, tasks=2),
+            *stages(1, 1, 1, 1, tasks=4),
             "model={beside}/model",
         ],
         beside=[
-            *stages(40, 1, 1, 1, tasks=1),
+            *stages(50, 1, 1, 1, tasks=1),
             "stages.start.tasks_per_step=24",
             "stages.start.learner.warmup_steps=1",
             "checkpoint_every=100",
