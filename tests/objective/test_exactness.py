@@ -37,6 +37,7 @@ PLANNED = (
     "nft",
     "forward-kl",
     "squared-log-ratio",
+    "turn-log-ratio",
     "consistency",
 )
 """Losses that read a plan's labels, several rows or tokens together, or distributions: they have tests of their own."""
