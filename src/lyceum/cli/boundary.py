@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from lyceum.cli.options import Json, takes
-from lyceum.cli.outcome import STOPPED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import STOPPED
 
 
 @takes("lyceum.api:boundary", "tasks samples n hints SAMPLING reward seed workers output unsolved")

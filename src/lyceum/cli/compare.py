@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from lyceum.cli.options import Json, takes
-from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
 from lyceum.core import paper_folders
+from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
 
 
 @takes("lyceum.api:compare", "seeds tokens jobs name output")

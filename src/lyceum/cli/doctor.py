@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lyceum.cli.options import Json, Model, takes
-from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import FAILED
 
 if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
     from lyceum.analysis.doctor.result import CheckResult

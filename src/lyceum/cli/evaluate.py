@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from lyceum.cli.options import Json, Model, takes
-from lyceum.cli.outcome import FAILED, NOTHING_LEARNT, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import FAILED, NOTHING_LEARNT
 
 
 @takes("lyceum.api:evaluate", "tasks k n samples SAMPLING reward greedy seed workers output")

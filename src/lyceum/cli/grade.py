@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lyceum.cli.options import takes
-from lyceum.cli.outcome import NOTHING_LEARNT, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import NOTHING_LEARNT
 
 if TYPE_CHECKING:
     from rich.table import Table

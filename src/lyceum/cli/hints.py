@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from lyceum.cli.options import Json, takes
-from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import FAILED
 
 
 @takes(

@@ -1,8 +1,4 @@
-"""How a command ends: its exit code, and errors as text or JSON.
-
-0: done. 1: it failed while running. 2: the command or its input is invalid; nothing was loaded or overwritten.
-3: nothing was learnt, or nothing could be graded. 130: stopped by Ctrl-C.
-"""
+"""How a command ends: its exit code, and errors as text or JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ import typer
 
 from lyceum.cli.streams import hold, plain_messages
 from lyceum.utils.errors import RecipeError, RunError, bounded
+from lyceum.utils.exit_codes import FAILED, STOPPED, UNUSABLE
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 from lyceum.utils.threads import wait_passively
-
-FAILED, UNUSABLE, NOTHING_LEARNT, STOPPED = 1, 2, 3, 130
 
 
 class Failure(Exception):

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from lyceum.cli.options import Json
-from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
+from lyceum.utils.exit_codes import FAILED
 
 
 def command(

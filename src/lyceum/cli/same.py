@@ -14,8 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from lyceum.cli.options import Json
-from lyceum.cli.outcome import FAILED, Failure
+from lyceum.cli.outcome import Failure
 from lyceum.cli.output import Output, printing
+from lyceum.utils.exit_codes import FAILED
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 

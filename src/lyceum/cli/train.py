@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lyceum.cli.options import Json, takes
-from lyceum.cli.outcome import NOTHING_LEARNT, STOPPED, Failure, failure_of
+from lyceum.cli.outcome import Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.core import paper_folders
+from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it

@@ -19,15 +19,13 @@ from lyceum.core.component import own_within
 from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import named_code
 from lyceum.utils.errors import Interrupted, RunError
+from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
 from lyceum.utils.threads import VARIABLE, usable_cores
 
 LAST_LINES = 5
 """Of what a run that failed has said."""
 POLL = 0.2
 """Seconds between looks at the runs."""
-DONE = (0, 3)
-"""Exit codes of ``lyceum train`` after which there is a run to compare: 3 says that nothing was learnt."""
-STOPPED = 130
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,6 @@ def _check(job: TrainingJob) -> None:
     code = job.process.returncode
     if code == STOPPED:
         raise Interrupted(0)
-    if code not in DONE:
+    if code not in (0, NOTHING_LEARNT):  # after which there is a run to compare
         lines = [line for line in job.log.read_text("utf-8", "replace").splitlines() if line.strip()]
         raise RunError([f"{job.recipe.name} failed (exit code {code}); {job.log} ends:", *lines[-LAST_LINES:]])
