@@ -39,6 +39,8 @@ ARMS: dict[str, tuple[str, ...]] = {
 DEFINITIONS = {
     "exploitability": "mean of what the best answer earns against each of the model's two roles, in chips a deal; a "
     "uniform player's is in 'uniform'",
+    "arms": "each at the rate that was least exploitable on the first seed, which is in the means: a little flattered, "
+    "in every arm alike",
     "value": "what the model earns as the first player against itself, in chips a deal; equilibrium: -1/18",
     "illegal": "share of moves that state none, over positions alike",
     "curve": "the same after each so many steps of self-play; 0: after the fine-tuning on random moves",

@@ -65,7 +65,7 @@ class HeldOut:
         self.policy, self.engine, self.grader, self.draws = policy, engine, grader, draws
         with allow_code():
             tools = draws.rollout.tools
-        self.here = InProcess(policy, engine, grader, seed=seed, grader_asks=grader.asks_model, tools=tools)
+        self.runtime = InProcess(policy, engine, grader, seed=seed, grader_asks=grader.asks_model, tools=tools)
 
     async def grow(self, wave: Wave, done: Done) -> Grown:
         with allow_code():  # the user allowed the recipe's code when it was loaded
@@ -73,7 +73,7 @@ class HeldOut:
         before, waits = self.engine.tokens_computed, self.engine.may_step
         tasks, numbers = [ticket.task for ticket in wave.tickets], [ticket.number for ticket in wave.tickets]
         try:
-            trees = await self.here.run(tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done())
+            trees = await self.runtime.run(tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done())
         finally:
             # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
             # all, until garbage is collected.

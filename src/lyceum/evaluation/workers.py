@@ -28,7 +28,7 @@ def _workers(recipe: Recipe, here: HeldOut) -> Iterator[Runtime]:
     start = {
         "recipe": recipe.resolved(),
         "held_out": {"sampling": here.draws.sampling.model_dump(mode="json"), "samples": here.draws.samples},
-        "seed": here.here.seed,
+        "seed": here.runtime.seed,
         "threads": max(1, torch.get_num_threads() // workers),
     }
     with closing(Workers(Processes(workers=workers), here, start, key="evaluate")) as runtime:

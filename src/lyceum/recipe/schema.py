@@ -52,8 +52,8 @@ from lyceum.core.types import Sampling
 from lyceum.models.load import UNTRAINED, ModelSettings
 from lyceum.recipe.files import extended, merged, read_files, recipe_names
 from lyceum.recipe.other_names import answered, known_elsewhere, misspelt, of_trl, of_verl
-from lyceum.reward.base import named_code
-from lyceum.reward.function_registry import is_passed_in, passed_in, shown
+from lyceum.reward.base import named_code, passed_in_here
+from lyceum.reward.function_registry import is_passed_in, passed_in
 from lyceum.rollout.turns import independent
 from lyceum.run.trackers import Tracker, missing
 from lyceum.tasks.rows import names_rows
@@ -640,13 +640,7 @@ def _check_evaluation_workers(recipe: Recipe) -> list[str]:
         lines.append(
             f"{got} with engine {recipe.evaluation_engine.kind!r}, one in each; allowed: 1, or engine embedded"
         )
-    lines += [
-        f"{got} with {shown(spec)!r}, a function that was passed in, which other processes do not have; allowed: 1, or "
-        "one in a file (FILE.py:NAME)"
-        for spec in (*named_code(recipe.reward), *named_code(recipe.evaluation_rollout))
-        if is_passed_in(spec)
-    ]
-    return lines
+    return lines + passed_in_here(got, "1", recipe.reward, recipe.evaluation_rollout)
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:

@@ -33,6 +33,7 @@ from lyceum.core.types import (
     is_scalar,
 )
 from lyceum.core.user_files import describe
+from lyceum.reward.function_registry import is_passed_in, shown
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import LARGEST_REWARD, real
 from lyceum.utils.terminal import quoted
@@ -380,6 +381,22 @@ def named_code(settings: Any) -> list[str]:
     else:
         inner = settings if isinstance(settings, list | tuple) else ()
     return [spec for value in inner for spec in named_code(value)]
+
+
+def passed_in_here(got: str, otherwise: str, *settings: Any) -> list[str]:
+    """Lines for the functions inside settings that were passed in, which other processes than this one do not have.
+
+    Args:
+        got: the key that asks for other processes, and its value.
+        otherwise: what is allowed instead of a function in a file.
+    """
+    return [
+        f"{got} with {shown(spec)!r}, a function that was passed in, which other processes do not have; allowed: one "
+        f"in a file (FILE.py:NAME), or {otherwise}"
+        for each in settings
+        for spec in named_code(each)
+        if is_passed_in(spec)
+    ]
 
 
 @contextmanager

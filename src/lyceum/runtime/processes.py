@@ -30,8 +30,7 @@ from lyceum.core.tallies import risen, without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
-from lyceum.reward.base import named_code
-from lyceum.reward.function_registry import is_passed_in, shown
+from lyceum.reward.base import passed_in_here
 from lyceum.run.codec import decode, encode
 from lyceum.runtime._worker import Heard, Machines, Part, ThisMachine, Worker
 from lyceum.runtime.wire import Message, pack
@@ -108,13 +107,8 @@ class Processes(RuntimeSettings):
 
     def check(self, stage: Composition) -> list[str]:
         lines = self.check_machines()
-        named = [*named_code(stage.reward), *named_code(stage.rollout), *named_code(stage.guidance)]
-        lines += [
-            f"runtime.kind: got {self.kind!r} with {shown(spec)!r}, a function that was passed in, which other "
-            "processes do not have; allowed: one in a file (FILE.py:NAME), or runtime.kind in-process"
-            for spec in named
-            if is_passed_in(spec)
-        ]
+        got = f"runtime.kind: got {self.kind!r}"
+        lines += passed_in_here(got, "runtime.kind in-process", stage.reward, stage.rollout, stage.guidance)
         if stage.engine is not None and "one-model" in stage.engine.offers:
             lines.append(
                 f"engine.kind: got {stage.engine.kind!r} with runtime.kind {self.kind!r}, one in each; allowed: "

@@ -14,8 +14,7 @@ from lyceum.analysis.comparison.jobs import run_jobs
 from lyceum.analysis.comparison.result import Comparison, compare
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
-from lyceum.reward.base import named_code
-from lyceum.reward.function_registry import is_passed_in, shown
+from lyceum.reward.base import passed_in_here
 from lyceum.run.folder import check_name, recover, refused_changes
 from lyceum.run.reader import read_recipe, read_run_folder
 from lyceum.training.train import check, check_run_folder, train
@@ -51,6 +50,7 @@ class ComparisonPlan:
         if jobs > 1:
             missing = [recipe for recipe in self.recipes if not is_finished(recipe)]
             run_jobs(missing, jobs, interrupted, began or (lambda line: None), refuse_unmeasured)
+            began = None  # what ran was told of
         for number, recipe in enumerate(self.recipes, 1):
             finished = is_finished(recipe)
             if began is not None:
@@ -275,12 +275,8 @@ def check_jobs(plan: ComparisonPlan, jobs: int) -> None:
     cores = usable_cores()
     if not 1 <= jobs <= cores:
         raise RecipeError(f"jobs: got {jobs} on {cores} cores; allowed: 1 to {cores}")
-    passed = next((spec for recipe in plan.recipes for spec in named_code(recipe) if is_passed_in(spec)), None)
-    if jobs > 1 and passed is not None:
-        raise RecipeError(
-            f"jobs: got {jobs} with {shown(passed)!r}, a function that was passed in, which other processes do not "
-            "have; allowed: 1, or one in a file (FILE.py:NAME)"
-        )
+    if jobs > 1 and (lines := passed_in_here(f"jobs: got {jobs}", "1", *plan.recipes)):
+        raise RecipeError(lines[0])
 
 
 def is_finished(recipe: Recipe) -> bool:
