@@ -46,6 +46,7 @@ STARTS = {
     "self_play.py --quick --threads 1": r"spiral at 3\.0e-5, seed 0: exploitability [\d.]+",
     "shares.py --quick": r"dapo: task [\d.]+, overlong",
     "sizes.py --quick": r"5M grpo: memory told / measured [\d.]+, disk [\d.]+",
+    "cards.py --quick": r"Qwen2\.5-0\.5B, all weights: [\d.]+ GiB",
     "time_left.py --quick": r"grpo: told / took [\d.]+ after step 2",
     "stories.py --quick --levels 0 --threads 1": r"level 0: .*\"best_constant\": [\d.]+",
     "structure.py --quick": r"all_lines +\d+",
