@@ -76,10 +76,16 @@ $(AGENTS)/.installed: pyproject.toml constraints.txt constraints-agents.txt
 		'pydantic-ai-slim[openai]'
 	@touch $@
 
-# An interpreter for the processes that play its environments: lyceum itself is not installed there.
+# An interpreter for the processes that play its environments: lyceum itself is not installed there. The environments with
+# which its authors test it come with its sources alone.
 $(VERIFIERS)/.installed: constraints-verifiers.txt
 	$(PYTHON) -m venv $(VERIFIERS)
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-verifiers.txt verifiers uv
+	$(VERIFIERS)/bin/python -m pip download --quiet --disable-pip-version-check -c constraints-verifiers.txt \
+		--no-deps --no-binary verifiers --dest $(VERIFIERS) verifiers
+	tar -xzf $(VERIFIERS)/verifiers-*.tar.gz -C $(VERIFIERS)
+	@for site in $(VERIFIERS)/lib/python*/site-packages; do \
+		ls -d $(CURDIR)/$(VERIFIERS)/verifiers-*/tests/v1/fixtures > $$site/published.pth; done
 	@touch $@
 
 # An interpreter for its servers, whose fastmcp wants another version of mcp.

@@ -335,7 +335,7 @@ def learn(options: Any, found: dict[str, Any]) -> Iterator[None]:
                 keys = [
                     *(f"seed={seed}", f"steps={steps}", "tasks_per_step=8", f"threads={options.threads}", "track=[]"),
                     *(f"model.chat_template={work}/plain.jinja", f"output={work}", f"name={arm}", "checkpoint_every=0"),
-                    *("evaluate.n=40", "evaluate.samples=2", "evaluate.k=[1]"),
+                    *("evaluate.n=200", "evaluate.samples=2", "evaluate.k=[1]", "evaluate.greedy=false"),
                     *([f"rollout={function}"] if arm == "agent" else []),
                 ]
                 began = time.perf_counter()

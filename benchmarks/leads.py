@@ -3,17 +3,15 @@
     python benchmarks/leads.py --out benchmarks/results/leads.json [--arms grpo pcurl] [--seeds 5] [--quick]
 
 Every arm (``leads.yaml``) begins with the same base, samples as many tokens and is tried at the same three learning
-rates; the best rate, by the mean over seeds, is compared. An arm with ``after`` begins with what that arm made of the
-same seed at the rate that was its best on seed 0, which is kept in .cache/leads. Runs are done seed by seed, each a
-process and a row of ``--out``, so that an interrupted benchmark goes on, on another machine too: some minutes of one
-core for each.
+rates on seed 0; the best of them is compared over all seeds. An arm with ``after`` begins with what that arm made of
+the same seed at its best rate, which is kept in .cache/leads. Runs are done seed by seed, each a process and a row of
+``--out``, so that an interrupted benchmark goes on, on another machine too: some minutes of one core for each.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -55,8 +53,8 @@ COUNTED = (
 DEFINITIONS = {
     "before, after": "held-out pass@1 at temperature 1, of the trained levels (2 to 6) and of each level",
     "rows": "one for each run: arm, learning rate, seed",
-    "arms": "of each arm the rate with the highest mean over its seeds, on the problems that are compared on, so that "
-    "the best of several rates is a little flattered, in every arm alike; interval: Student's 95 % over seeds",
+    "arms": "of each arm the rate that was best on seed 0, on the problems that are compared on, so that seed 0 is a "
+    "little flattered, in every arm alike; interval: Student's 95 % over seeds",
     "difference": "to the first arm, or to the arm that goes on from the same model, paired by seed",
     "better": "probability of improvement: share of pairs of seeds in which the arm is above that one, ties half",
     "acted": "means over the steps of a run of what its mechanisms did",
@@ -81,7 +79,7 @@ def main() -> None:
     rates, seeds = (args.rates[:1], 1) if args.quick else (args.rates, args.seeds)
     for seed in range(seeds):
         for arm in args.arms:
-            for rate in rates:
+            for rate in rates if seed == 0 else [f"{best_rate(result['rows'], arm):.1e}"]:
                 if any(of(row) == (arm, float(rate), seed) for row in result["rows"]):
                     continue
                 row = run(arm, rate, seed, args, result["rows"])
@@ -146,8 +144,7 @@ def run(arm: str, rate: str, seed: int, args: Any, rows: Sequence[Mapping[str, A
 
 def first_model(arm: str, seed: int, args: Any, rows: Sequence[Mapping[str, Any]]) -> Path:
     """What another arm made of the same seed, at the rate that was best for it on seed 0; trained where not there."""
-    tried = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
-    rate = best_rate(tried) if tried else float(args.rates[0])
+    rate = best_rate(rows, arm) if any(row["arm"] == arm for row in rows) else float(args.rates[0])
     model = HERE / folder_name(arm, rate, seed, quick=args.quick) / "model"
     if not model.is_dir():
         run(arm, str(rate), seed, args, rows)
@@ -163,12 +160,10 @@ def shares(measured: Mapping[str, Any]) -> dict[str, Any]:
     return {"trained": round(fmean(levels[str(level)] for level in TRAINED), 4), "by_level": levels}
 
 
-def best_rate(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The rate with the highest mean over seeds, of those tried with the most seeds."""
-    by_rate: dict[float, list[float]] = defaultdict(list)
-    for row in rows:
-        by_rate[row["rate"]].append(row["after"]["trained"])
-    return max(by_rate, key=lambda rate: (len(by_rate[rate]), fmean(by_rate[rate])))
+def best_rate(rows: Sequence[Mapping[str, Any]], arm: str) -> float:
+    """Of those tried on seed 0."""
+    tried = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
+    return max(tried, key=lambda row: row["after"]["trained"])["rate"]
 
 
 def compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -177,9 +172,9 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     ends = {
-        arm: {row["seed"]: row for row in tried if row["rate"] == best_rate(tried)}
+        arm: {row["seed"]: row for row in rows if (row["arm"], row["rate"]) == (arm, best_rate(rows, arm))}
         for arm in ARMS
-        if (tried := [row for row in rows if row["arm"] == arm])
+        if any(row["arm"] == arm for row in rows)
     }
     for arm, by_seed in ends.items():
         against = ends.get("grpo-on" if "after" in ARMS[arm] else "grpo", {})
@@ -191,7 +186,7 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if seed in against
         ]
         found[arm] = {
-            "rate": best_rate([row for row in rows if row["arm"] == arm]),
+            "rate": best_rate(rows, arm),
             "seeds": len(by_seed),
             "after": mean_over_seeds(after).to_json() if len(after) > 1 else {"mean": after[0]},
             "difference": mean_over_seeds(paired).to_json() if len(paired) > 1 else None,

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agent_fixtures import SAMPLING, leaves_of, model_folder, trained_trees, trees_of
+from agent_fixtures import POLICY, SAMPLING, leaves_of, model_folder, trained_trees, trees_of
 
+from lyceum.core.types import Origin
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.agent import Agent
 from lyceum.tasks.verifiers import VerifiersTasks
@@ -24,30 +25,67 @@ def here(monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
 
 
-def test_an_environment_as_published_is_trained_by_its_own_reward(tmp_path):
+def trained(taskset, pattern, tmp_path, **limits):
+    """The trees of the first step of a run of two, what the steps counted, and how they are trained."""
     tasks = {
         "kind": "verifiers",
-        "taskset": "sums_taskset",
+        "taskset": taskset,
         "agent": {"harness": {"id": "null"}},
         "python": str(PYTHON),
         "heldout_share": 0,
     }
-    constraint = {"kind": "regex", "pattern": "[a-z]{4} is [2-4]"}
-    rollout = {"kind": "agent", "samples": 4, "sampling": {"max_completion_tokens": 60, "constraint": constraint}}
+    constraint = {"kind": "regex", "pattern": pattern}
+    sampling = {"max_completion_tokens": 200, "constraint": constraint}
+    rollout = {"kind": "agent", "samples": 4, "sampling": sampling, **limits}
     model = model_folder(tmp_path / "model")
     keys = [
-        *(f"tasks={json.dumps(tasks)}", f"rollout={json.dumps(rollout)}", f"model={model}", "tasks_per_step=2"),
+        *(f"tasks={json.dumps(tasks)}", f"rollout={json.dumps(rollout)}", f"model={model}", "tasks_per_step=1"),
         *("steps=2", "evaluate.n=0", "track=[]", "trees_every=1", "threads=1", f"output={tmp_path}", "name=run"),
+        "max_steps_without_signal=0",
     ]
     run = train(load_recipe("grpo", keys))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "rollout/agent/requests" in line]
-    assert [(line["rollout/agent/requests"], line["ungraded"]) for line in steps] == [(1.0, 0), (1.0, 0)]
+    assert [(line["ungraded"], line["rollout/agent/failed"]) for line in steps] == [(0, 0), (0, 0)]
     trees, forest, gap = trained_trees(run, model, constraint)
+    print(f"{taskset}: {len(leaves_of(trees))} episodes, {forest.n_tokens} tokens, gap {gap:.1e}")
+    return trees, [line["rollout/agent/requests"] for line in steps]
+
+
+def test_an_environment_is_trained_by_its_own_reward(tmp_path):
+    trees, requests = trained("sums_taskset", "[a-z]{4} is [2-4]", tmp_path)
+    assert requests == [1.0, 1.0]
     for leaf in leaves_of(trees):
         assert leaf.grade.outcome == float(leaf.grade.parts["correct"])
         assert leaf.grade.parts["letters"] == len(leaf.completion)
-    print(f"verifiers: {len(leaves_of(trees))} episodes, {forest.n_tokens} tokens, gap {gap:.1e}")
+
+
+# Published by its authors, who test verifiers with them: a question, a user who is simulated, tools of an MCP server.
+def test_a_published_environment_of_one_turn_is_trained_unchanged(tmp_path):
+    trees, requests = trained("echo_v1", "hello world|ping|verifiers|other", tmp_path)
+    assert requests == [1.0, 1.0]
+    for tree in trees:
+        asked = tree.task.messages[-1]["content"]
+        for leaf in leaves_of([tree]):
+            assert leaf.grade.outcome == float(asked.endswith(leaf.completion))
+
+
+def test_a_published_environment_with_a_simulated_user_is_trained_unchanged(tmp_path):
+    trees, requests = trained("echo_user_sim_v1", "hello world|goodbye world", tmp_path)
+    assert requests == [2.0, 2.0]
+    for leaf in leaves_of(trees):
+        said = [POLICY.tokenizer.decode(node.tokens) for node in leaf.path() if node.origin is Origin.POLICY]
+        echoed = sum(asked in text for asked, text in zip(("hello world", "goodbye world"), said, strict=True))
+        assert leaf.grade.outcome == echoed / 2
+
+
+def test_a_published_environment_with_tools_of_a_server_is_trained_unchanged(tmp_path):
+    call = r'[a-m]<tool_call>\{"name": "counter_bump", "arguments": \{\}\}</tool_call>'
+    trees, requests = trained("counter_tool_v1", f"{call}|[n-z] is done", tmp_path, max_requests=6)
+    assert max(requests) > 1, "no tool was called"
+    for leaf in leaves_of(trees):
+        answers = sum(node.origin is Origin.TOOL for node in leaf.path())
+        assert leaf.grade.outcome == float(answers >= 2)
 
 
 def test_a_reward_that_raises_hangs_or_dies_is_named_and_the_run_goes_on():
