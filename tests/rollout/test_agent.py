@@ -290,6 +290,27 @@ def test_requests_without_the_key_of_an_episode_under_way_are_refused_and_counte
     assert rollout.metrics(trees) | {"unknown": 7, "refused": 0, "requests": 1.0} == rollout.metrics(trees)
 
 
+def test_requests_after_the_last_episode_has_ended_are_told(caplog):
+    place = []
+
+    async def agent(base_url, api_key, messages):
+        place[:] = base_url, api_key
+        await ask(base_url, api_key, messages, max_tokens=2)
+        return "done"  # graded when the episode has ended
+
+    async def late(task, leaves, context):
+        base_url, api_key = place
+        for _ in range(3):
+            assert (await post(base_url, api_key, {"messages": []}))[0] == 401
+        return [Grade(1.0) for _ in leaves]
+
+    rollout, trees = trees_of(agent, samples=1, tasks=TASKS[:1], grader=late)
+    assert rollout.metrics(trees)["unknown"] == 0
+    assert [record.getMessage() for record in caplog.records if "3 requests" in record.getMessage()] == [
+        "3 requests came when no episode was under way any more; refused"
+    ]
+
+
 def test_a_flood_with_no_episodes_key_is_counted_whole_and_one_with_its_own_ends_the_episode():
     sent = []
 

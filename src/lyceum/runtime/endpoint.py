@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import secrets
 import time
 from collections import Counter
@@ -37,6 +38,8 @@ from lyceum.runtime._responses import read_response_request, response_events, re
 from lyceum.runtime.conversations import Conversations, Reply
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json
+
+log = logging.getLogger(__name__)
 
 CHAT, RESPONSES, MODELS = "/v1/chat/completions", "/v1/responses", "/v1/models"
 _BASE = "http://lyceum/v1"
@@ -79,7 +82,11 @@ class ChatEndpoint:
         return f"http://{HOST}:{await self._http.port()}/v1"
 
     async def close(self) -> None:
+        """Serve nobody. What came after the last episode had ended is told, as no episode is left to count it with."""
         await self._http.close()
+        if self.unknown:
+            log.warning("%d requests came when no episode was under way any more; refused", self.unknown)
+        self.unknown = 0
 
     @asynccontextmanager
     async def serving(
