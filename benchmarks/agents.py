@@ -26,6 +26,7 @@ from statistics import median
 from typing import Any, Literal
 from zipfile import ZipFile
 
+import jinja2
 from common import CACHE, arguments, machine, say, table, write
 
 PARTS = ("histories", "learn", "cost", "idle", "rendering", "kills")
@@ -130,7 +131,10 @@ def history(template: str, role: str, way: str) -> dict[str, Any]:
     from lyceum.models.renderer import Renderer
     from lyceum.utils.errors import RecipeError
 
-    policy = policy_with(template)
+    try:
+        policy = policy_with(template)
+    except jinja2.TemplateError as error:  # one that reads pictures alone, for instance
+        return {"refused": f"the template cannot be used with texts: {error}"}
     tools = (TOOL,) if role == "tool" else ()
     try:
         if role == "tool":

@@ -159,8 +159,8 @@ def test_under_ray_itself_the_bits_are_the_same_and_what_was_killed_is_done_agai
     start = Cluster.start
     begun: list[object] = []
 
-    def killed(cluster):
-        remote = start(cluster)
+    def killed(cluster, number):
+        remote = start(cluster, number)
         begun.append(remote)
         if len(begun) == 1:
             threading.Thread(target=lambda: (remote._connection.result(), time.sleep(1), remote.kill())).start()
