@@ -138,7 +138,7 @@ ROLES = (
 APART = (
     *("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo"),
     *("failed-tasks", "state-values", "clocked-workers", "duration-aware"),
-    "hierarchical-search",
+    *("hierarchical-search", "questioner-responder-verifier"),
 )
 """What needs tasks of its own, pictures, a tool, a critic of turns, or programs whose time is known."""
 
