@@ -139,6 +139,7 @@ APART = (
     *("self-play", "search-planner", "search-self-play", "target-size", "turn-advantage", "papo"),
     *("failed-tasks", "state-values", "clocked-workers", "duration-aware"),
     *("planner-grounder", "evolving-goals"),
+    *("hierarchical-search", "questioner-responder-verifier"),
 )
 """What needs tasks of its own, pictures, a tool, a critic of turns, or programs whose time is known."""
 

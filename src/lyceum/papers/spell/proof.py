@@ -1,0 +1,25 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof, stages
+
+PROOFS = {
+    "spell": Proof(
+        [
+            "guidance/questioner-responder-verifier/questions/answered",
+            "guidance/questioner-responder-verifier/memory/read",
+            "guidance/questioner-responder-verifier/votes/agreement",
+        ],
+        {
+            "stages.rl.guidance.0.memory=0": "generation",
+            "stages.rl.guidance.0.votes=1": "generation",
+            "stages.rl.credit=group": "credit",
+        },
+        [*stages(1, 2, tasks=2), "model={beside}/model", "tasks.size=2"],
+        beside=[
+            *stages(60, 1, tasks=1),
+            "stages.start.tasks_per_step=24",
+            "stages.start.learner.warmup_steps=1",
+            "checkpoint_every=100",
+        ],
+    ),
+}
