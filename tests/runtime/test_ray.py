@@ -152,6 +152,7 @@ def test_whoever_connects_without_the_key_is_nobody(said):
 
 
 @pytest.mark.engines
+@pytest.mark.timeout(1200)  # a worker of Ray takes minutes to begin on a busy machine
 def test_under_ray_itself_the_bits_are_the_same_and_what_was_killed_is_done_again(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     here = run(tmp_path, "here")
