@@ -184,7 +184,7 @@ def test_demonstrations_without_mistakes_are_right():
 
 
 def test_a_rule_asks_about_as_many_facts_as_the_level_says():
-    source = FactDocuments(facts=4, levels=[1, 3]).build("train", 0)
+    source = FactDocuments(facts=4, levels=(1, 3)).build("train", 0)
     for index in range(10):
         task = source[index]
         documents, _, question = task.messages[0]["content"].partition("?")
