@@ -56,7 +56,7 @@ def test_votes_are_paid_for_agreeing_and_trained_where_the_rule_agrees_with_most
 
 
 def test_a_question_is_read_with_its_reference_and_its_truth_is_known_from_the_documents():
-    assert read_question("37+A-C=37+8=45-5=40#4t0") == ("37+A-C", "4t0")
+    assert read_question("37+A-C=37+A8=45-C5=40#4t0") == ("37+A-C", "4t0")
     assert operations_of("37+A-C", FACTS) == (37, [8, -5])
     assert truth("97+A", FACTS) == 5
     assert truth("37+D", FACTS) is None
@@ -103,7 +103,7 @@ def guide_of(**settings):
 
 ASKED = to_ask("A8,B2,C5", [])
 WRITTEN = {
-    ASKED: ["37+A-C=37+8=45-5=40#4t0"],
+    ASKED: ["37+A-C=37+A8=45-C5=40#4t0"],
     asked("", "37+A-C"): ["#1"],
     asked("A8,B2,C5", "37+A-C"): ["#40", "#41"],
     to_judge("37+A-C", "4t0", "40"): ["y", "n", "y"],
@@ -115,7 +115,7 @@ def test_votes_accept_an_answer_that_the_rule_does_not_and_all_three_roles_are_t
     # One of two answers is accepted: the question earns 1. The rule says no to both, and so do
     # most votes on 41, which are trained.
     leaves, metrics, _ = played(guide_of(), WRITTEN)
-    assert leaves[0] == ("questioner", "37+A-C=37+8=45-5=40#4t0", 1.0)
+    assert leaves[0] == ("questioner", "37+A-C=37+A8=45-C5=40#4t0", 1.0)
     assert leaves[1:3] == [("responder", "#40", 1.0), ("responder", "#41", 0.0)]
     assert leaves[3:] == [("verifier", "n", 1.0), ("verifier", "y", 0.0), ("verifier", "n", 1.0)]
     assert (metrics["answers/rescued"], metrics["answers/exact"], metrics["answers/right"]) == (1, 0, 0.5)
@@ -125,7 +125,7 @@ def test_votes_accept_an_answer_that_the_rule_does_not_and_all_three_roles_are_t
 
 def test_a_question_that_is_answered_without_documents_or_none_is_dropped():
     leaves, metrics, _ = played(guide_of(), {**WRITTEN, asked("", "37+A-C"): ["#4t0"]})
-    assert leaves == [("questioner", "37+A-C=37+8=45-5=40#4t0", -0.5)]
+    assert leaves == [("questioner", "37+A-C=37+A8=45-C5=40#4t0", -0.5)]
     assert metrics["questions/ungrounded"] == 1
     leaves, metrics, _ = played(guide_of(), {ASKED: ["well"]})
     assert leaves == [("questioner", "well", -1.0)]
@@ -184,7 +184,7 @@ def test_demonstrations_without_mistakes_are_right():
 
 
 def test_a_rule_asks_about_as_many_facts_as_the_level_says():
-    source = FactDocuments(facts=4, levels=[1, 3]).build("train", 0)
+    source = FactDocuments(facts=4, levels=(1, 3)).build("train", 0)
     for index in range(10):
         task = source[index]
         documents, _, question = task.messages[0]["content"].partition("?")

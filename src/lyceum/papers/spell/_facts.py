@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from lyceum.tasks.chain import MODULUS, completion_text, results_of
+from lyceum.tasks.chain import MODULUS, results_of
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = "ABCDEFGH"
 VOTES = {"y": True, "n": False}
 """What a verifier writes -> whether the two answers mean the same."""
 
@@ -38,7 +38,7 @@ def to_judge(question: str, reference: str, answer: str) -> str:
 
 
 def read_question(text: str) -> tuple[str, str] | None:
-    """The question and the reference answer of what a questioner wrote, ``37+A-C=37+8=45-5=40#40``; None for none."""
+    """The question and the reference answer of what a questioner wrote, ``37+A-C=37+A8=45-C5=40#40``; None for none."""
     question, mark, _ = text.partition("=")
     reference = text.rpartition("#")[2].strip() if "#" in text else ""
     return (question, reference) if mark and reference and _QUESTION.fullmatch(question) else None
@@ -80,16 +80,24 @@ def spelled(number: int) -> str:
     return f"{number // 10}t{number % 10}"
 
 
-def worked(start: int, operations: Sequence[int], *, slips: Random | None = None, slip: float = 0.0) -> tuple[str, int]:
-    """A chain worked out up to its result, ``37+8=45-5=40``, and the result.
+def worked(
+    question: str, facts: Mapping[str, int], *, slips: Random | None = None, slip: float = 0.0
+) -> tuple[str, int] | None:
+    """A question worked out up to its result, ``37+A8=45-C5=40``, and the result; None where a letter is unknown.
+
+    Each fact is copied as the documents have it, which a small model learns far sooner than its value alone.
 
     Args:
         slips: where given, each result is 10 too large with probability ``slip``.
     """
-    results, value = list[int | str](), start
-    for operand in operations:
+    read = operations_of(question, facts)
+    if read is None:
+        return None
+    value, operations = read
+    text = str(value)
+    for (sign, name), operand in zip(_TERM.findall(question), operations, strict=True):
         value = (value + operand) % MODULUS
         if slips is not None and slips.random() < slip:
             value = (value + 10) % MODULUS
-        results.append(value)
-    return completion_text(start, operations, results).rpartition("#")[0], value
+        text += f"{sign}{name if name.isdigit() else document(facts, name)}={value}"
+    return text, value

@@ -8,12 +8,13 @@ they mean the same.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
 from lyceum.core.types import Split, Task
-from lyceum.papers.spell._facts import asked, document, operations_of, spelled, to_ask, to_judge, worked
+from lyceum.papers.spell._facts import asked, document, spelled, to_ask, to_judge, worked
 from lyceum.papers.spell.tasks_fact_documents import (
     FactDocuments,
     FactDocumentsSource,
@@ -60,11 +61,11 @@ class FactDemonstrationsSource(FactDocumentsSource):
         names = list(facts)
         memory = list[tuple[str, str]]()
         for _ in range(earlier):
-            question = drawn_question(rng, rng.choices(names, k=rng.randint(1, len(names))))
+            question = drawn_question(rng, rng.choices(names, k=rng.choice(of.levels[: len(names)])))
             memory.append((question, self.answer(rng, self.work(rng, question, facts)[1])))
         if rng.random() < of.ungrounded:
             facts, names = {}, [str(rng.randint(1, 9)) for _ in range(rng.randint(1, 3))]
-        question = drawn_question(rng, rng.choices(names, k=rng.randint(1, len(names))))
+        question = drawn_question(rng, rng.choices(names, k=rng.choice(of.levels[: len(names)])))
         shown = document(facts, facts) if facts else document(other := drawn_facts(rng, 2), other)
         text, number = self.work(rng, question, facts)
         return to_ask(shown, memory), f"{question}={text}#{self.answer(rng, number)}"
@@ -86,11 +87,10 @@ class FactDemonstrationsSource(FactDocumentsSource):
         says = (other == number) != (rng.random() < self.settings.misjudged)
         return to_judge(drawn_question(rng, names), self.answer(rng, number), str(other)), "y" if says else "n"
 
-    def work(self, rng: random.Random, question: str, facts: object) -> tuple[str, int]:
-        assert isinstance(facts, dict)
-        read = operations_of(question, facts)
-        assert read is not None
-        return worked(*read, slips=rng, slip=self.settings.slip)
+    def work(self, rng: random.Random, question: str, facts: Mapping[str, int]) -> tuple[str, int]:
+        found = worked(question, facts, slips=rng, slip=self.settings.slip)
+        assert found is not None
+        return found
 
     def answer(self, rng: random.Random, number: int) -> str:
         """A reference answer, in one spelling or the other."""

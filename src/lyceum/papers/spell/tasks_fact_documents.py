@@ -1,4 +1,4 @@
-"""Documents of facts with a question about them: ``A8,B2,C5?37+A-C=`` is answered ``37+8=45-5=40#40``."""
+"""Documents of facts with a question about them: ``A8,B2,C5?37+A-C=`` is answered ``37+A8=45-C5=40#40``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
-from lyceum.papers.spell._facts import LETTERS, asked, document, operations_of, truth, worked
+from lyceum.papers.spell._facts import LETTERS, asked, document, truth, worked
 from lyceum.tasks.base import GeneratedSource
 from lyceum.tasks.chain import MODULUS, grade_leaves, is_heldout
 
@@ -22,7 +22,7 @@ class FactDocuments(TasksSettings):
     """The question is a rule's, for evaluating and for plain training; the level is how many facts it needs."""
 
     kind: Literal["fact-documents"] = "fact-documents"
-    facts: int = Field(default=8, ge=2, le=26)
+    facts: int = Field(default=6, ge=2, le=len(LETTERS))
     """Facts of each task's documents."""
     levels: tuple[int, ...] = Field(default=(1, 2, 3, 4, 5), min_length=1)
     """Facts that a rule's question needs; tasks cycle through them."""
@@ -45,7 +45,7 @@ class FactDocumentsSource(GeneratedSource[FactDocuments]):
             prompt = asked(document(facts, facts), question)
             if is_heldout(prompt) == (self.split == "heldout"):
                 break
-        text, answer = worked(*(operations_of(question, facts) or (0, [])))
+        text, answer = worked(question, facts) or ("", 0)
         columns = {FACTS: dict(facts), "level": level, "demonstration": f"{text}#{answer}"}
         return Task(
             id, ({"role": "user", "content": prompt},), str(truth(question, facts)), columns, provenance=of.kind
