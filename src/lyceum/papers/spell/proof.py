@@ -5,7 +5,6 @@ from lyceum.recipe.proof import Proof, stages
 PROOFS = {
     "spell": Proof(
         [
-            "guidance/questioner-responder-verifier/questions/answered",
             "guidance/questioner-responder-verifier/memory/read",
             "guidance/questioner-responder-verifier/votes/agreement",
         ],
