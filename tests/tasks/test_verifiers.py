@@ -25,7 +25,7 @@ def here(monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
 
 
-def trained(taskset, pattern, tmp_path, **limits):
+def trained(taskset, pattern, tmp_path, *, tasks_per_step=1, **limits):
     """The trees of the first step of a run of two, what the steps counted, and how they are trained."""
     tasks = {
         "kind": "verifiers",
@@ -39,9 +39,9 @@ def trained(taskset, pattern, tmp_path, **limits):
     rollout = {"kind": "agent", "samples": 4, "sampling": sampling, **limits}
     model = model_folder(tmp_path / "model")
     keys = [
-        *(f"tasks={json.dumps(tasks)}", f"rollout={json.dumps(rollout)}", f"model={model}", "tasks_per_step=1"),
+        *(f"tasks={json.dumps(tasks)}", f"rollout={json.dumps(rollout)}", f"model={model}"),
         *("steps=2", "evaluate.n=0", "track=[]", "trees_every=1", "threads=1", f"output={tmp_path}", "name=run"),
-        "max_steps_without_signal=0",
+        *("max_steps_without_signal=0", f"tasks_per_step={tasks_per_step}"),
     ]
     run = train(load_recipe("grpo", keys))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -53,7 +53,7 @@ def trained(taskset, pattern, tmp_path, **limits):
 
 
 def test_an_environment_is_trained_by_its_own_reward(tmp_path):
-    trees, requests = trained("sums_taskset", "[a-z]{4} is [2-4]", tmp_path)
+    trees, requests = trained("sums_taskset", "[a-z]{4} is [2-4]", tmp_path, tasks_per_step=2)
     assert requests == [1.0, 1.0]
     for leaf in leaves_of(trees):
         assert leaf.grade.outcome == float(leaf.grade.parts["correct"])

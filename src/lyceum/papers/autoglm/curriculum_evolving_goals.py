@@ -6,6 +6,7 @@ Source: AutoGLM, arXiv:2411.00820 (self-evolving online curriculum), which follo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Annotated, Any, Literal
@@ -152,7 +153,4 @@ def predicted_success(reached: Sequence[float]) -> float:
     Args:
         reached: of its goals, each in 0 .. 1. A session of k goals that succeeds in a share s counts s^(1/k) for each.
     """
-    product = 1.0
-    for share in reached:
-        product *= share
-    return product
+    return math.prod(reached)
