@@ -281,21 +281,24 @@ def _differences(got: Learnt, expected: Learnt) -> dict[str, float]:
 
 
 def _rounded(plain: Any) -> dict[str, Any]:
-    """How the model runs in bfloat16, and what that rounds off."""
+    """How the model runs in bfloat16, loaded as a folder is, and what that rounds off."""
     import torch
 
     from lyceum.models.scratch import character_tokenizer
     from lyceum.models.trial import logits_alone, policy_of
     from lyceum.models.weights import cast_weights
 
-    # The same weights: those that bfloat16 can hold.
-    half = copy.deepcopy(plain)
-    cast_weights(half, torch.bfloat16, "cpu")
-    exact = copy.deepcopy(half)
-    cast_weights(exact, torch.float32, "cpu")
+    def loaded(source: Any, dtype: str) -> Any:
+        model = type(plain)._from_config(copy.deepcopy(plain.config), dtype=getattr(torch, dtype))
+        model.eval().load_state_dict(source.state_dict())
+        cast_weights(model, getattr(torch, dtype), "cpu")
+        return model
+
     try:
-        alone = _each_alone(half)
-        policy = policy_of(copy.deepcopy(half), character_tokenizer(context=128), logits_alone(half))
+        half = loaded(plain, "bfloat16")
+        alone, exact = _each_alone(half), loaded(half, "float32")  # the same weights: those that bfloat16 can hold
+        model = loaded(half, "bfloat16")
+        policy = policy_of(model, character_tokenizer(context=128), logits_alone(model))
         got, in_float32 = _through(policy), _each_alone(exact)
         return (
             {"runs": _how(policy)}

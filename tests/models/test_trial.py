@@ -5,15 +5,16 @@ import pytest
 import torch
 from tiny_models import CONFIGS, SMALL, UNFIT, plain_model, policy_like, tiny
 from torch import nn
-from transformers import BertConfig, BertLMHeadModel, PhimoeConfig, Qwen2MoeConfig
+from transformers import BertConfig, BertLMHeadModel, BlenderbotSmallConfig, PhimoeConfig, Qwen2MoeConfig
 
+from lyceum.models.in_float32 import in_float32
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.policy import Policy
 from lyceum.models.rows import RowCache
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import NotOverTrees
 from lyceum.models.tree_states import StateStep
-from lyceum.models.trial import check_trees, logits_alone, policy_of, rows_ahead
+from lyceum.models.trial import TOLERANCE, check_trees, logits_alone, policy_of, rows_ahead
 from lyceum.models.weights import cast_weights
 from lyceum.utils.errors import RecipeError
 
@@ -178,3 +179,43 @@ def test_frequencies_that_change_before_the_end_of_the_context_are_refused(kind)
     alone = logits_alone(model)
     with pytest.raises(NotImplementedError, match=r"first tokens depend on how long its row is .* position is 255\)"):
         policy_of(model, character_tokenizer(context=256), alone)
+
+
+def test_a_wrong_branch_is_told_apart_from_rounding_in_bfloat16():
+    """Blenderbot numbers its tokens by their place in the row: over a tree its logits are off by less than 5 %."""
+    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    model = tiny(BlenderbotSmallConfig(vocab_size=99, d_model=32, decoder_ffn_dim=48, is_decoder=True, **layers))
+    with torch.no_grad():
+        model.model.decoder.embed_positions.weight.mul_(0.3)
+    model.bfloat16()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    policy = policy_like(model)
+    check_trees(policy, alone := logits_alone(copy.deepcopy(model)), TOLERANCE[torch.bfloat16])  # it looks right
+    assert policy_of(model, character_tokenizer(context=256), alone).by_rows is not None
+    assert all(weight.dtype == torch.bfloat16 for weight in model.parameters())
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+
+
+def test_weights_come_back_when_a_layer_raises():
+    model = plain_model().bfloat16()
+    weights = dict(model.named_parameters())
+    model.model.layers[1].mlp.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError), in_float32(model):
+        model(input_ids=torch.arange(3, 9)[None])
+    assert all(weights[name] is weight and weight.dtype == torch.bfloat16 for name, weight in model.named_parameters())
+
+
+@pytest.mark.parametrize("change", ["cap", "factor"])
+def test_logits_that_the_forward_changes_unknown_to_lyceum_are_refused(change):
+    """A cap far above the logits of the trial hardly shows there; elsewhere it may."""
+    model = plain_model()
+    forward = model.forward
+
+    def changed(*args, **kwargs):
+        out = forward(*args, **kwargs)
+        out.logits = 300 * (out.logits / 300).tanh() if change == "cap" else out.logits * 1.0005
+        return out
+
+    model.forward = changed
+    with pytest.raises(NotImplementedError, match="not those of its output layer"):
+        policy_of(model, character_tokenizer(context=256), logits_alone(model))

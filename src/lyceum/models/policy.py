@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from jaxtyping import Float, Int
@@ -81,14 +82,12 @@ class Policy:
         self.shown: Callable[[Sequence[int]], list[int]] | None = None
         """What the learner shows it in the place of a row's tokens: other pictures before the same completion. None:
         the tokens themselves."""
-        # Llama 4's text part names a prefix that is not its own.
-        body = self.sight or getattr(self.causal, self.causal.base_model_prefix, None)
-        self.backbone = cast(nn.Module, getattr(self.causal, "model", None) if body is None else body)
+        self.backbone = cast(nn.Module, self.sight or backbone_of(self.causal))
         self.output = cast(nn.Linear, self.causal.get_output_embeddings())
         self.stop_ids = _stop_ids(self.causal, tokenizer)
         self.context_length = context_of_config(self.causal.config.get_text_config())
         """Maximum sequence length of the model, in tokens."""
-        self._scale_logits = _logit_transform(self.causal)
+        self._scale_logits = logit_transform(self.causal)
 
     def run_by_rows(self, how: ByRows) -> None:
         """Run over rows, in this way; copies of the module do too."""
@@ -237,18 +236,29 @@ def _stop_ids(causal: transformers.PreTrainedModel, tokenizer: transformers.PreT
     return frozenset(ids)
 
 
-def _logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
+def backbone_of(causal: transformers.PreTrainedModel) -> nn.Module:
+    """The model without its output layer."""
+    # Llama 4's text part names a prefix that is not its own.
+    body = getattr(causal, causal.base_model_prefix, None)
+    return cast(nn.Module, getattr(causal, "model", None) if body is None else body)
+
+
+def logit_transform(causal: transformers.PreTrainedModel) -> Callable[[Tensor], Tensor]:
     """What some architectures do to logits after the output layer, read from their config.
 
-    Gemma 2 and 3 and RecurrentGemma soft-cap them, Cohere multiplies, Granite divides.
+    Gemma 2 and 3, RecurrentGemma and xLSTM soft-cap them, Cohere multiplies, Granite divides.
     """
     config = causal.config.get_text_config()
-    cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     factor = getattr(config, "logit_scale", None) or 1.0
     factor /= getattr(config, "logits_scaling", None) or 1.0
-    if cap:
-        return lambda logits: torch.tanh(logits * factor / cap) * cap
+    for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
+        if cap := getattr(config, name, None):
+            return partial(_capped, factor=factor, cap=float(cap))
     return (lambda logits: logits * factor) if factor != 1.0 else (lambda logits: logits)
+
+
+def _capped(logits: Tensor, factor: float, cap: float) -> Tensor:
+    return torch.tanh(logits * factor / cap) * cap
 
 
 def forest_plan(forest: Forest, of: Callable[[Sequence[Tensor], Sequence[int]], Plan] = TreePlan) -> Plan:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 from transformers import AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from lyceum.models.context import BY_POSITION, UNLIMITED, context_of_config, unknown_rotary
+from lyceum.models.in_float32 import can_compute_in_float32, in_float32
 from lyceum.models.load import SCRATCH, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
-from lyceum.models.policy import Policy, redirect_attention
+from lyceum.models.policy import Policy, backbone_of, logit_transform, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
 from lyceum.models.states_trial import UNFIT, KeptTree, sampled_states
 from lyceum.models.tree_attention import IMPLEMENTATION, NotOverTrees, Scoring, TreePlan, packed_hidden, take_over
@@ -33,10 +35,49 @@ TRUNK, BRANCH = 6, 3
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.05}
 """Maximum |difference| / |logits| that counts as rounding: attention sums in another order."""
 
+SAME = TOLERANCE | {torch.float32: 1e-5}
+"""The same where it is nothing but the last sum: of the output layer for the hidden states that it was called with."""
+
 CACHE_TOLERANCE = TOLERANCE | {torch.float32: 1e-4}
 """The same of a model's cache: what it rounds off is carried along."""
 
 Logits = Float[Tensor, "2 path V"]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a model is compared with, and how close it must be.
+
+    A model in 16 bits is computed in float32: there a wrong model, such as one that numbers a branch's tokens on from
+    the other branch, is told apart from rounding, and a right one whose rounding sends a token to another expert is not
+    refused.
+    """
+
+    causal: PreTrainedModel
+    alone: Logits
+    """By transformers' own forward, as precisely as the trial computes."""
+    widened: bool
+    """Whether that is in float32, with weights of 16 bits."""
+
+    @staticmethod
+    def of(causal: PreTrainedModel, alone: Logits) -> _Trial:
+        """``alone``: in the model's own precision, for one that does not run in float32."""
+        if can_compute_in_float32(causal):
+            try:
+                with in_float32(causal):
+                    return _Trial(causal, logits_alone(causal), widened=True)
+            except UNFIT as error:
+                log.debug("%s does not run in float32: %s", type(causal).__name__, error)
+        return _Trial(causal, alone, widened=False)
+
+    def precisely(self) -> AbstractContextManager[None]:
+        """In which the model is compared."""
+        return in_float32(self.causal) if self.widened else nullcontext()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Whose tolerance counts."""
+        return torch.float32 if self.widened else self.causal.dtype
 
 
 @torch.no_grad()
@@ -60,20 +101,36 @@ def policy_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase, alone: Logi
             f"its rotary embedding (rope_type {kind!r}) may depend on the longest sequence of a batch, so that "
             f"sampling and training would disagree; allowed: {', '.join(sorted(BY_POSITION))}, longrope"
         )
-    apart, context = _by_reach(causal, alone), context_of_config(causal.config.get_text_config())
+    trial, context = _Trial.of(causal, alone), context_of_config(causal.config.get_text_config())
+    with trial.precisely():
+        apart, bent = _by_reach(causal, trial.alone), _by_output(causal, trial.alone)
     try:
         policy = Policy(module, tokenizer)
-        check_trees(policy, alone)
+        with trial.precisely():
+            check_trees(policy, trial.alone, TOLERANCE[trial.dtype])
+        if trial.widened:
+            check_trees(policy, alone, math.inf)  # that it runs
     except NotOverTrees as why:
         causal.set_attn_implementation(own)
         policy = Policy(module, tokenizer, by_rows=ByRows(str(why)))
-        check_rows(policy, alone)
-        train_over_trees(policy)
+        with trial.precisely():
+            check_rows(policy, trial.alone, trial.dtype)
+            train_over_trees(policy, CACHE_TOLERANCE[trial.dtype])
         if policy.trains_over_trees:
-            sample_over_trees(policy)
+            with trial.precisely():
+                found = sampled_states(policy, CACHE_TOLERANCE[trial.dtype])
+            if found is not None and trial.widened:  # what is kept has the dtype that the model runs in
+                found = sampled_states(policy, math.inf)
+            if found is not None:
+                policy.keep_states(*found)
         if policy.by_rows is not None:
             log.warning("%s", over_rows(policy.by_rows))
-    if not apart <= TOLERANCE[causal.dtype]:
+    if not bent <= SAME[trial.dtype]:
+        raise NotImplementedError(
+            f"the logits of a {type(causal).__name__} are not those of its output layer (they differ by {bent:.2%}): "
+            "its forward does something to them that lyceum does not know"
+        )
+    if not apart <= TOLERANCE[trial.dtype]:
         raise NotImplementedError(
             f"the logits of a {type(causal).__name__}'s first tokens depend on how long its row is (they differ by "
             f"{apart:.1%} where the last position is {context - 1:,}), so that sampling and training would disagree; "
@@ -99,6 +156,24 @@ def _by_reach(module: PreTrainedModel, alone: Logits) -> float:
     except UNFIT:  # it numbers its tokens in another way
         return 0.0
     return _apart(reaching[:, :TRUNK].float(), alone[:1, :TRUNK])
+
+
+@torch.no_grad()
+def _by_output(module: PreTrainedModel, alone: Logits) -> float:
+    """By how much the logits differ from those that ``Policy.head`` makes of the same forward's hidden states.
+
+    A small share of them, such as of a cap far above the logits of these tokens, may be a large one of others.
+    """
+    taken: list[Any] = []
+    hook = backbone_of(module).register_forward_hook(lambda _, __, given: taken.append(given[0]))
+    try:
+        module(input_ids=_tokens(module)[_PATHS].to(module.device), use_cache=False)
+    finally:
+        hook.remove()
+    if len(taken) != 1 or taken[0].shape[:-1] != alone.shape[:-1]:  # it calls a part of it; see check_rows
+        return 0.0
+    output = cast(nn.Linear, module.get_output_embeddings())
+    return _apart(logit_transform(module)(output(taken[0].to(output.weight.dtype))).float(), alone)
 
 
 def over_rows(how: ByRows) -> str:
@@ -154,14 +229,16 @@ def _states_ahead(module: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def check_rows(policy: Policy, alone: Logits) -> None:
+def check_rows(policy: Policy, alone: Logits, dtype: torch.dtype) -> None:
     """Compare rows, alone and beside others, whole and token by token, with transformers' own forward.
 
+    Args:
+        dtype: what is computed in.
     Raises:
         NotImplementedError: a token's logits depend on those after it or on other rows, or are not made by the output
             layer of the last hidden states.
     """
-    what, limit = type(policy.causal).__name__, TOLERANCE[policy.causal.dtype]
+    what, limit = type(policy.causal).__name__, TOLERANCE[dtype]
     tokens = _tokens(policy.causal).to(policy.device)
     paths = _PATHS.to(policy.device)
     begun = policy.causal(input_ids=tokens[paths][:1, :TRUNK], use_cache=False).logits.float()
@@ -179,14 +256,14 @@ def check_rows(policy: Policy, alone: Logits) -> None:
         raise NotImplementedError(f"the logits of a {what} are not its output layer's of its last hidden states")
     assert policy.by_rows is not None
     cached, padded = replace(policy.by_rows, caches=True), replace(policy.by_rows, caches=True, pads=True)
-    limit = CACHE_TOLERANCE[policy.causal.dtype]
+    limit = CACHE_TOLERANCE[dtype]
     if _feeds(policy, cached, (TRUNK, TRUNK), alone, limit) and _feeds(policy, cached, (0, 0), alone, limit):
         pads = _feeds(policy, padded, (TRUNK, 2), alone, limit)
         policy.run_by_rows(padded if pads else cached)
 
 
 @torch.no_grad()
-def train_over_trees(policy: Policy) -> None:
+def train_over_trees(policy: Policy, tolerance: float) -> None:
     """Let a model over rows be trained over token trees, where it is its states alone that branches cannot share.
 
     Its logits over a tree that branches in many ways, once its states begin each branch where that leaves, are compared
@@ -207,7 +284,7 @@ def train_over_trees(policy: Policy) -> None:
     policy.run_by_rows(replace(how, attention=own))
     try:
         got = policy.head(policy.hidden(tokens, position, plan.to(policy.device)))
-        exact = _apart(got, expected) <= CACHE_TOLERANCE[policy.causal.dtype]
+        exact = _apart(got, expected) <= tolerance
     except UNFIT:
         exact = False
     if not exact:
@@ -216,13 +293,6 @@ def train_over_trees(policy: Policy) -> None:
             policy.causal.set_attn_implementation(own)
         config._attn_implementation = own
         policy.run_by_rows(how)
-
-
-def sample_over_trees(policy: Policy) -> None:
-    """Let a model that is trained over token trees be sampled over them too, from states that are kept."""
-    found = sampled_states(policy, CACHE_TOLERANCE[policy.causal.dtype])
-    if found is not None:
-        policy.keep_states(*found)
 
 
 def _attend_over_trees(module: PreTrainedModel) -> None:
@@ -274,7 +344,7 @@ def _apart(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def check_trees(policy: Policy, alone: Logits) -> None:
+def check_trees(policy: Policy, alone: Logits, tolerance: float = TOLERANCE[torch.float32]) -> None:
     """Compare with the logits over the packed tree, in which both branches follow one trunk.
 
     A model whose layers carry a state along the sequence, or whose attention has a feature that lyceum's lacks, would
@@ -293,9 +363,9 @@ def check_trees(policy: Policy, alone: Logits) -> None:
             hidden = policy.hidden(tokens, position, plan.to(policy.device))
         if untold := sorted(limit for limit in limits - plan.limits if limit < policy.context_length):
             raise NotOverTrees(f"{what} has a window of {untold[0]} tokens in its masks alone")
-        _require(policy, policy.head(hidden)[paths], alone, "over a token tree than over plain sequences")
+        _require(policy, policy.head(hidden)[paths], alone, tolerance, "over a token tree than over plain sequences")
         if plan.twice or plan.shapes != _configured(policy):
-            _check_cache(policy, tokens, position, alone)
+            _check_cache(policy, tokens, position, alone, tolerance)
     except NotOverTrees:
         raise
     except UNFIT as error:
@@ -324,9 +394,9 @@ def _masks(policy: Policy) -> Iterator[set[int]]:
         del AttentionMaskInterface._global_mapping[IMPLEMENTATION]
 
 
-def _require(policy: Policy, got: Tensor, alone: Tensor, where: str) -> None:
+def _require(policy: Policy, got: Tensor, alone: Tensor, tolerance: float, where: str) -> None:
     difference = _apart(got, alone)
-    if not difference <= TOLERANCE[policy.causal.dtype]:
+    if not difference <= tolerance:
         raise NotOverTrees(
             f"{type(policy.causal).__name__} gives other logits {where} (they differ by {difference:.1%}): "
             "its attention, or a state along the sequence, is not one that branches can share"
@@ -342,7 +412,7 @@ def _configured(policy: Policy) -> dict[int, tuple[int, ...]] | None:
     return dict.fromkeys(range(layers), (heads, dim, heads, dim))
 
 
-def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits) -> None:
+def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits, tolerance: float) -> None:
     """Let the engine keep what the model caches: the branches, computed from that of the trunk, must be the same.
 
     Raises:
@@ -366,7 +436,8 @@ def _check_cache(policy: Policy, tokens: Tensor, position: Tensor, alone: Logits
     ends = [torch.cat([kept, own]) for own in torch.arange(2 * BRANCH).split(BRANCH)]
     branches = KeptTree(ends, [TRUNK, TRUNK], trunk.cached, by_cache=True)
     grown = computed(slice(TRUNK, None), branches.to(policy.device)).view(2, BRANCH, -1)
-    _require(policy, torch.cat([begun.expand(2, -1, -1), grown], 1), alone, "from its cache than without")
+    both = torch.cat([begun.expand(2, -1, -1), grown], 1)
+    _require(policy, both, alone, tolerance, "from its cache than without")
     shapes = {n: (a.shape[1], a.shape[3], b.shape[1], b.shape[3]) for n, (a, b) in sorted(trunk.cached.items())}
     policy.keep_model_cache(ModelCache(shapes))
 
