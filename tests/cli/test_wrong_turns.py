@@ -204,7 +204,7 @@ KEYS = [
     ("early_stopping_patience=3", "(until is other libraries' patience: until.window=5 with until.least_rise=0.01"),
     ("learner.processes=4", "(learner is other libraries' processes: learner.kind=fsdp with the option --nproc)"),
     ("learnig_rate=1e-5", "(did you mean 'learning_rate'? learner.lr is TRL's learning_rate)"),
-    ("model.quantise=nf4", "weights in 4 bits cannot be trained; allowed: both, model.lora=true beside it, or neither"),
+    ("model.quantise=nf4", "rounded weights cannot be trained; allowed: both, model.lora=true beside it, or neither"),
 ]
 NUMBERS = [
     ("steps=20.5", "steps: got 20.5; allowed: a whole number"),

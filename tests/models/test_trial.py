@@ -7,7 +7,8 @@ from tiny_models import CONFIGS, SMALL, UNFIT, plain_model, policy_like, tiny
 from torch import nn
 from transformers import BertConfig, BertLMHeadModel, BlenderbotSmallConfig, PhimoeConfig, Qwen2MoeConfig
 
-from lyceum.models.in_float32 import in_float32
+from lyceum.models.eight_bits import hold_in_8_bits
+from lyceum.models.in_float32 import can_compute_in_float32, in_float32
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.policy import Policy
 from lyceum.models.rows import RowCache
@@ -219,3 +220,15 @@ def test_logits_that_the_forward_changes_unknown_to_lyceum_are_refused(change):
     model.forward = changed
     with pytest.raises(NotImplementedError, match="not those of its output layer"):
         policy_of(model, character_tokenizer(context=256), logits_alone(model))
+
+
+def test_models_with_weights_of_fewer_bits_are_not_computed_in_float32():
+    assert can_compute_in_float32(plain_model().to(torch.bfloat16))
+    assert not can_compute_in_float32(plain_model())  # they are already
+    parameters, buffers, bytes_of = (plain_model().to(torch.bfloat16) for _ in range(3))
+    hold_in_8_bits(parameters)
+    assert not can_compute_in_float32(parameters)
+    buffers.model.layers[0].register_buffer("codes", torch.zeros(4, dtype=torch.int8))
+    bytes_of.model.layers[0].register_buffer("packed", torch.zeros(4, dtype=torch.uint8))
+    assert not can_compute_in_float32(buffers)
+    assert not can_compute_in_float32(bytes_of)

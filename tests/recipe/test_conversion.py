@@ -295,3 +295,22 @@ def test_a_reward_of_openrlhf_runs_as_it_is(tmp_path, monkeypatch):
         "python -m openrlhf.cli.train_ppo_ray --pretrain base --remote_rm_url http://localhost:5000/r"
     )
     assert "a server of rewards" in convert("run.sh").named["remote_rm_url"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ("load_in_8bit: true", "int8"),
+        ("load_in_8bit: true, bnb_4bit_quant_type: fp4", "int8"),  # the kind of a rounding that is off
+        ("load_in_4bit: true", "nf4"),
+        ("bnb_4bit_quant_type: fp4, load_in_4bit: true", "fp4"),
+        ("load_in_4bit: true, bnb_4bit_quant_type: fp4", "fp4"),
+        ("load_in_8bit: false, bnb_4bit_quant_type: nf4", None),
+    ],
+)
+def test_rounded_weights_of_trl_are_held_in_as_many_bits(tmp_path, keys, kind):
+    (tmp_path / "trl.yaml").write_text(f"{{num_generations: 8, use_peft: true, {keys}}}")
+    found = convert(str(tmp_path / "trl.yaml"))
+    assert found.recipe["model"].get("quantise") == kind
+    (tmp_path / "mine.yaml").write_text(found.text)
+    assert load_recipe(str(tmp_path / "mine.yaml")).model.quantise == kind

@@ -14,10 +14,14 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def can_compute_in_float32(model: PreTrainedModel) -> bool:
-    """Whether it has weights of 16 bits, and none of fewer (whose layers would go on in float32 afterwards)."""
+    """Whether it has weights of 16 bits, and none of fewer (whose layers would go on in float32 afterwards), as
+    parameters or as buffers."""
     weights = list(model.parameters())
-    return all(weight.is_floating_point() and weight.element_size() > 1 for weight in weights) and any(
-        weight.dtype in HALF for weight in weights
+    few = (torch.int8, torch.uint8)
+    return (
+        all(weight.is_floating_point() and weight.element_size() > 1 for weight in weights)
+        and not any(buffer.dtype in few for buffer in model.buffers())
+        and any(weight.dtype in HALF for weight in weights)
     )
 
 

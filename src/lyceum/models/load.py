@@ -20,10 +20,18 @@ from lyceum.core.component import PathText, Seed, Settings
 from lyceum.core.hub import check_on_hub
 from lyceum.core.user_files import user_file
 from lyceum.models.chat import check_template
-from lyceum.models.four_bits import Kind, check_4_bits, compute_alike, in_4_bits, unpacked_and_merged
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, pictures_of
 from lyceum.models.policy import Policy
 from lyceum.models.rates import FILE, add_rates, save_rates
+from lyceum.models.rounded import (
+    Kind,
+    check_rounding,
+    compute_alike,
+    in_4_bits,
+    loaded_in_4_bits,
+    rounded_layers,
+    unpacked_and_merged,
+)
 from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, cast_weights, check_finite, check_folder, read_object
@@ -94,9 +102,9 @@ class ModelSettings(Settings):
     an InternVL gets untrained where it has none; ``random`` either rate, ``routed`` what its router says. Null: routed
     where the model was saved with these, else full."""
     quantise: Kind | None = None
-    """Hold the frozen weights of the linear layers in 4 bits of this kind, beside adapters (``lora``); needs
-    bitsandbytes, and makes each step slower. The rounded model is what is sampled and trained, and the saved one holds
-    the rounded weights unpacked, adapters merged."""
+    """Hold the frozen weights of the linear layers in few bits, beside adapters (``lora``): in 8 (``int8``, a scale for
+    each row), or in 4 (``nf4``, ``fp4``), which needs bitsandbytes. Steps take longer. The rounded model is what is
+    sampled and trained, and the saved one holds the rounded weights unpacked, adapters merged."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless you trust its authors."""
     allow_missing_weights: tuple[str, ...] = ()
@@ -148,7 +156,7 @@ class ModelSettings(Settings):
     def _rounded_weights_are_not_trained(self) -> ModelSettings:
         if self.quantise is not None and self.lora is None:
             raise ValueError(
-                f"got quantise={self.quantise!r} without lora, but weights in 4 bits cannot be trained; allowed: both, "
+                f"got quantise={self.quantise!r} without lora, but rounded weights cannot be trained; allowed: both, "
                 "model.lora=true beside it, or neither"
             )
         return self
@@ -168,7 +176,7 @@ def check_model(settings: ModelSettings) -> None:
         raise RecipeError(f"model.chat_template: no file {settings.chat_template}; allowed: {PLAIN}, or a file")
     place = local_path(path)
     if settings.quantise is not None:
-        check_4_bits(settings.quantise, path, place)
+        check_rounding(settings.quantise, path, place, untrained=path in UNTRAINED)
     if path in BUILT_IN:
         return
     if place.suffix == ".gguf":
@@ -467,29 +475,14 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
         RecipeError: it cannot be loaded, the tokenizer has tokens that the model has no embedding for, or its
             architecture cannot run over token trees.
     """
+    from lyceum.models.eight_bits import hold_in_8_bits
     from lyceum.models.picture_trial import PictureTrial
     from lyceum.models.trial import logits_alone, policy_of
 
     own, tokenizer = tokenizer is None, tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
-    if settings.path in UNTRAINED:
-        module = _untrained(settings)[0]
-    else:
-        source = _checkpoint(settings)
-        if settings.quantise is not None:
-            extra = in_4_bits(settings.quantise, settings.dtype, device)
-        else:
-            extra = _unpacked() if "gguf_file" in source.extra else {}
-        module = source.load(_auto_class(settings), getattr(torch, settings.dtype), seed=settings.seed, **extra)
-        if base_of(settings) is not None:
-            failed = user_file("model.path", f"the adapters of {settings.path} cannot be loaded", "save them again")
-            with failed, warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-                module = cast(Any, peft.PeftModel.from_pretrained(module, local_path(settings.path))).merge_and_unload()
-    quantizer = getattr(module, "hf_quantizer", None)
-    if quantizer is not None and settings.quantise is None:
-        quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
+    module = load_module(settings, device)
     largest = max(tokenizer.get_vocab().values(), default=0)
     embeddings = cast(Any, module.get_input_embeddings()).weight.shape[0]
     if largest >= embeddings:
@@ -497,10 +490,13 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
             f"model.path: the tokenizer of {settings.path} has token ids up to {largest}, the model embeds "
             f"{embeddings}; use the tokenizer that belongs to it"
         )
-    if settings.quantise is None:
-        cast_weights(module, getattr(torch, settings.dtype), device)
-    else:
+    if settings.quantise == "int8":
+        check_finite("model.path", settings.path, module)  # integers would hide it
+        hold_in_8_bits(module)  # before a card has them: it need not hold the whole weights
+    if in_4_bits(settings.quantise):
         compute_alike(module)
+    else:
+        cast_weights(module, getattr(torch, settings.dtype), device)
     module.eval()
     rated = _with_rates(module, settings)
     check_finite("model.path", settings.path, module)
@@ -526,6 +522,31 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     if rated and own:
         give_rate(policy, settings.rate or "routed")
     return policy
+
+
+def load_module(settings: ModelSettings, device: str) -> transformers.PreTrainedModel:
+    """The model alone: with its weights as its files have them, or already in 4 bits on the device.
+
+    Raises:
+        RecipeError: it cannot be loaded.
+    """
+    if settings.path in UNTRAINED:
+        return _untrained(settings)[0]
+    source = _checkpoint(settings)
+    if in_4_bits(settings.quantise):
+        extra = loaded_in_4_bits(settings.quantise, settings.dtype, device)
+    else:
+        extra = _unpacked() if "gguf_file" in source.extra else {}
+    module: Any = source.load(_auto_class(settings), getattr(torch, settings.dtype), seed=settings.seed, **extra)
+    if base_of(settings) is not None:
+        failed = user_file("model.path", f"the adapters of {settings.path} cannot be loaded", "save them again")
+        with failed, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            module = cast(Any, peft.PeftModel.from_pretrained(module, local_path(settings.path))).merge_and_unload()
+    quantizer = getattr(module, "hf_quantizer", None)
+    if quantizer is not None and not in_4_bits(settings.quantise):
+        quantizer.remove_quantization_config(module)  # unpacked by now; with it, saving would fail
+    return module
 
 
 def save_policy(policy: Policy, folder: Path, *, dtype: str | None = None) -> None:
@@ -568,14 +589,12 @@ def save_adapters(policy: Policy, folder: Path) -> None:
 
 
 def merged(module: nn.Module) -> transformers.PreTrainedModel:
-    """The model without adapters: itself, or a copy into which they are merged; of weights in 4 bits their unpacked
+    """The model without adapters: itself, or a copy into which they are merged; of rounded weights their unpacked
     values."""
     if not isinstance(module, peft.PeftModel):
         return cast(Any, module)
     copied = copy.deepcopy(module)
-    if not getattr(copied.get_base_model(), "is_loaded_in_4bit", False):
-        return cast(Any, copied).merge_and_unload()
-    return unpacked_and_merged(copied)
+    return unpacked_and_merged(copied) if rounded_layers(copied) else cast(Any, copied).merge_and_unload()
 
 
 @quiet()

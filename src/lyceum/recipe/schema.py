@@ -451,7 +451,7 @@ def parse(raw: Mapping[str, Any], typed: Sequence[str] = ()) -> Recipe:
     learners = (part for stage in recipe.stages for part in stage.components() if isinstance(part, LearnerSettings))
     if recipe.model.quantise and any("processes" in learner.offers for learner in learners):
         lines.append(
-            f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share weights in 4 bits; "
+            f"model.quantise: got {recipe.model.quantise!r}, but learner.kind 'fsdp' cannot share rounded weights; "
             "allowed: learner.kind=local, or null"
         )
     if recipe.keep is not None and recipe.keep.models == "adapter" and (why := adapters_alone(recipe.model)):

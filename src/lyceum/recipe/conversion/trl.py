@@ -175,6 +175,14 @@ def use_peft(of: Configuration, value: Any) -> Converted:
     return is_so({"model.lora": True}) if value else none("off, as in a recipe without it")
 
 
+def four_bits(of: Configuration, value: Any) -> Converted:
+    """Of both keys: whether, and of which kind."""
+    if not of["load_in_4bit"]:
+        return none(OFF)
+    kind = of["bnb_4bit_quant_type"] or "nf4"
+    return is_so({"model.quantise": kind}) if kind in ("nf4", "fp4") else none("nf4 or fp4")
+
+
 def dtype(of: Configuration, value: Any) -> Converted:
     name = str(value).removeprefix("torch.")
     if name not in ("float32", "bfloat16", "float16"):
@@ -303,9 +311,9 @@ RULES: Mapping[str, Rule] = {
     "lora_r": adapters("model.lora.rank"),
     "lora_alpha": adapters("model.lora.alpha"),
     "lora_target_modules": adapters("model.lora.target_modules"),
-    "load_in_4bit": where({True: {"model.quantise": "nf4"}}, OFF),
-    "load_in_8bit": asked(never("weights are held in 4 bits: model.quantise=nf4, with model.lora"), OFF),
-    "bnb_4bit_quant_type": where({"nf4": {"model.quantise": "nf4"}, "fp4": {"model.quantise": "fp4"}}, "nf4 or fp4"),
+    "load_in_4bit": four_bits,
+    "load_in_8bit": where({True: {"model.quantise": "int8"}}, OFF),
+    "bnb_4bit_quant_type": four_bits,
     "model_name_or_path": to("model.path"),
     "trust_remote_code": asked(never(TRUST), OFF),
     "model_init_kwargs": of_model,
