@@ -175,13 +175,17 @@ def can_be_compared(answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows of a dataset that cannot be used as they are.
+    """Tasks that are not trained, or not as they are: rows that cannot be used, and what tasks ``curated`` leave out.
 
     Attributes:
         dropped: how many are left out.
         cut: how many prompts are shortened.
         named: the first of them, each with its file, its line and what is wrong.
         shared: how many could be used, but are evaluated on and therefore not trained.
+        alike, judged, unread: how many are evaluated on in other words: by their likeness, by a judge's verdict, or
+            for all that is known, since no reply of the judge could be read.
+        disputed: how many have solutions that do not agree with their answer.
+        not_taken: the first of the last four, each with the reason.
     """
 
     NAMED: ClassVar[int] = 5
@@ -190,10 +194,24 @@ class LeftOut:
     cut: int = 0
     named: tuple[str, ...] = ()
     shared: int = 0
+    alike: int = 0
+    judged: int = 0
+    unread: int = 0
+    disputed: int = 0
+    not_taken: tuple[str, ...] = ()
 
     def __add__(self, other: LeftOut) -> LeftOut:
-        named = (*self.named, *other.named)[: self.NAMED]
-        return LeftOut(self.dropped + other.dropped, self.cut + other.cut, named, self.shared + other.shared)
+        return LeftOut(
+            self.dropped + other.dropped,
+            self.cut + other.cut,
+            (*self.named, *other.named)[: self.NAMED],
+            self.shared + other.shared,
+            self.alike + other.alike,
+            self.judged + other.judged,
+            self.unread + other.unread,
+            self.disputed + other.disputed,
+            (*self.not_taken, *other.not_taken)[: self.NAMED],
+        )
 
     def __str__(self) -> str:
         counts = [f"{self.dropped} left out" if self.dropped else "", f"{self.cut} cut" if self.cut else ""]
