@@ -27,6 +27,7 @@ WAYS = {
     "all weights": ("learner.autocast=bfloat16", *LESS),
     "all weights, 8-bit AdamW": ("learner.autocast=bfloat16", "learner.optimizer=adamw-8bit", *LESS),
     "LoRA": ("model.dtype=bfloat16", "model.lora=true", *LESS),
+    "LoRA on 8 bits": ("model.dtype=bfloat16", "model.lora=true", "model.quantise=int8", *LESS),
     "LoRA on 4 bits": ("model.dtype=bfloat16", "model.lora=true", "model.quantise=nf4", *LESS),
 }
 SHARED = ("tasks_per_step=32", "rollout.samples=8", "engine.max_sequences=128")

@@ -2,8 +2,12 @@ import json
 import math
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from lyceum.cli.outcome import main
+from lyceum.models.eight_bits import hold_in_8_bits
 from lyceum.models.load import ModelSettings, weight_shapes
 from lyceum.models.tree_attention import BLOCK_ELEMENTS
 from lyceum.recipe.schema import load_recipe
@@ -19,6 +23,7 @@ from lyceum.training.sizes import (
     grown,
     held_weights,
     phases,
+    rounded_bytes,
     through_the_model,
     told,
 )
@@ -35,8 +40,58 @@ WORK = Work(trees=2, rows=4, prompt=3, completion=5, micro_batch=4096, sequences
 def test_a_layer_keeps_what_its_backward_pass_reads():
     # 6 x 8 of norms, 4 x 16 of the feed-forward layer, 2 x 8 + 2 x 4 of attention: 136 numbers of 4 bytes, 10 tokens.
     assert activations(TINY, 10, 4) == 10 * 136 * 4
-    # with adapters of rank 2: 4 x 8 + 64 + 24 + 7 x 2
-    assert activations(Shape(**{**vars(TINY), "rank": 2}), 10, 4) == 10 * 134 * 4
+    # with seven adapters of rank 2: 4 x 8 + 64 + 24 + 7 x 2
+    adapters = Shape(**{**vars(TINY), "rank": 2, "adapted": 7, "adapted_inputs": 64})
+    assert activations(adapters, 10, 4) == 10 * 134 * 4
+    # In 16 bits 3 x 16 + 24 numbers of 2 bytes; in float32 the norms' inputs, 2 x 8, and the adapters', 64 + 7 x 2.
+    assert activations(adapters, 10, 2) == 10 * (72 * 2 + 94 * 4)
+
+
+FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
+@pytest.mark.parametrize("keys", [{}, {"lora": True}, {"lora": True, "quantise": "int8"}])
+def test_what_a_layer_is_told_to_keep_is_what_torch_keeps(family, precision, keys, tmp_path):
+    of_config, of_model = FAMILIES[family]
+    config = of_config(
+        hidden_size=256, intermediate_size=704, num_attention_heads=8, num_key_value_heads=4, head_dim=32,
+        vocab_size=99, num_hidden_layers=2,
+    )  # fmt: skip
+    config.architectures = [of_model.__name__]
+    config.save_pretrained(tmp_path)
+    dtype = "bfloat16" if precision == "bfloat16" else "float32"
+    shape = Shape.of(ModelSettings.model_validate({"path": str(tmp_path), "dtype": dtype, **keys}))
+    kept = []
+    for layers in (1, 2):  # the difference is of one layer
+        config.num_hidden_layers = layers
+        model = of_model(config).to(getattr(torch, dtype))
+        if keys.get("quantise"):
+            hold_in_8_bits(model)
+        if keys.get("lora"):
+            model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+        kept.append(kept_by(model, tokens=250, half=precision == "autocast"))
+    number = 4 if precision == "float32" else 2
+    assert activations(shape, 250, number, half=precision == "autocast") == pytest.approx(kept[1] - kept[0], rel=0.02)
+
+
+def kept_by(model, *, tokens, half):
+    """Bytes that a forward pass keeps for the backward pass, without weights and their copies."""
+    found = {}
+    shapes = {tuple(weight.shape) for weight in model.parameters()}
+    shapes |= {shape[::-1] for shape in shapes}
+
+    def keep(x):
+        if tuple(x.shape) not in shapes:
+            found[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes(), x  # held, so that no place is reused
+        return x
+
+    body = (model.get_base_model() if hasattr(model, "get_base_model") else model).model
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=half)
+    with autocast, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        body(input_ids=torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
+    return sum(size for size, _ in found.values())
 
 
 def test_a_micro_batch_has_the_rows_that_its_budget_holds():
@@ -78,9 +133,32 @@ def test_moments_in_8_bits_have_a_scale_for_each_256():
     assert found["save"]["being written"] == 2 * (2048 * 4 + 4096 + 64)
 
 
-def test_weights_in_4_bits_have_a_scale_for_each_64():
-    # 640 numbers in 4 bits are 320 bytes and ten scales of 4; the other 360 and 1000 of adapters have 4 bytes.
-    assert held_weights(Shape(**{**vars(TINY), "rank": 2, "rounded": 640}), 4) == 360 + 4 * 1360
+def test_rounded_weights_have_scales():
+    # 640 numbers in 4 bits are 320 bytes and ten scales of 4; in 8 bits 640, and a scale for each of 32 rows.
+    assert rounded_bytes((32, 20), "nf4") == 320 + 10 * 4
+    assert rounded_bytes((32, 20), "int8") == 640 + 32 * 4
+    # The other 360 have 2 bytes, 100 numbers of adapters 4 in any precision.
+    shape = Shape(**{**vars(TINY), "trained": 100, "rank": 2, "rounded": 640, "rounded_bytes": 768, "unpacked": 300})
+    assert held_weights(shape, 2) == 768 + 2 * 360 + 4 * 100
+    found = phases(shape, WORK, Work(0, 0, 0, 0), 2, libraries=0, card=True)["train"]
+    assert (found["gradients"], found["optimiser"]) == (400, 800)
+    assert found["unpacked weight"] == 300 * (4 + 2)  # by its scales in float32, then in bfloat16
+
+
+def test_weights_in_8_bits_are_first_loaded_whole_and_not_by_a_card():
+    shape = Shape(**{**vars(TINY), "rank": 2, "rounded": 640, "rounded_bytes": 768, "rounded_here": True})
+    loaded = [phases(shape, WORK, WORK, 2, libraries=0, card=card)["load"]["weights"] for card in (True, False)]
+    assert loaded == [held_weights(shape, 2), 2 * 1000]
+
+
+def test_autocast_keeps_copies_of_the_weights():
+    half, again = (Work(**{**vars(WORK), "half": True, "recomputed": recomputed}) for recomputed in (False, True))
+    assert backward(TINY, half, 4)["weights in bfloat16"] == backward(TINY, again, 4)["weights in bfloat16"] == 2000
+    adapters = Shape(**{**vars(TINY), "rank": 2})
+    # of frozen weights, a layer's alone where layers are computed again
+    assert backward(adapters, half, 4)["weights in bfloat16"] == 2000
+    assert backward(adapters, again, 4)["weights in bfloat16"] == 1000
+    assert "weights in bfloat16" not in backward(TINY, WORK, 2)
 
 
 def test_the_cache_grows_by_half():

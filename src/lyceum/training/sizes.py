@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from lyceum.core.settings import Composition, StageSettings
 from lyceum.models.load import LoraSettings, ModelSettings, config_of, weight_shapes
+from lyceum.models.rounded import Kind
 from lyceum.models.tree_attention import BLOCK_ELEMENTS, MASK_ELEMENTS
 from lyceum.recipe.schema import Recipe
 from lyceum.run.checkpoint import SHARD_BYTES
@@ -81,7 +82,10 @@ class Shape:
         heads, key_heads: their numbers.
         normed_heads: whether queries and keys have norms of their own.
         rank: of adapters; 0 where the weights are trained.
-        rounded: numbers that are held in 4 bits.
+        adapted, adapted_inputs: of a layer, its matrices that have adapters, and the sum of their inputs' widths.
+        rounded, rounded_bytes: numbers that are held in 8 or 4 bits, and the bytes that they take with their scales.
+        unpacked: numbers in the largest matrix of these, which is unpacked as it is used.
+        rounded_here: whether the whole weights are loaded before they are rounded.
     """
 
     parameters: int
@@ -98,7 +102,12 @@ class Shape:
     key_heads: int
     normed_heads: bool = False
     rank: int = 0
+    adapted: int = 0
+    adapted_inputs: int = 0
     rounded: int = 0
+    rounded_bytes: int = 0
+    unpacked: int = 0
+    rounded_here: bool = False
 
     @classmethod
     def of(cls, settings: ModelSettings) -> Shape:
@@ -120,12 +129,15 @@ class Shape:
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         if experts:
             inner = experts * (getattr(config, "moe_intermediate_size", None) or inner)
+        adapted = [] if settings.lora is None else adapted_matrices(linear, settings.lora)
+        matrices = [of for name, of in linear.items() if "lm_head" not in name] if settings.quantise else []
+        layers = int(config.num_hidden_layers)
         return cls(
             parameters,
-            parameters if settings.lora is None else adapter_numbers(linear, settings.lora),
+            parameters if settings.lora is None else settings.lora.rank * sum(sum(of) for of in adapted),
             sum(n for n in packed if n >= PACKED_FROM) if packs else 0,
             max(map(math.prod, shapes.values())),
-            int(config.num_hidden_layers),
+            layers,
             int(config.hidden_size),
             int(config.vocab_size),
             int(inner),
@@ -135,7 +147,12 @@ class Shape:
             key_heads,
             any(".q_norm." in name for name in shapes),
             0 if settings.lora is None else settings.lora.rank,
-            sum(math.prod(of) for name, of in linear.items() if "lm_head" not in name) if settings.quantise else 0,
+            len(adapted) // layers,
+            sum(width for _, width in adapted) // layers,
+            sum(map(math.prod, matrices)),
+            sum(rounded_bytes(of, settings.quantise) for of in matrices if settings.quantise),
+            max(map(math.prod, matrices), default=0),
+            settings.quantise == "int8",
         )
 
 
@@ -186,25 +203,34 @@ class Work:
         return self.prompt + self.completion
 
 
-def adapter_numbers(linear: Mapping[str, tuple[int, ...]], lora: LoraSettings) -> int:
-    """Numbers in low-rank adapters: rank * (in + out) for each linear layer that has one.
+def adapted_matrices(linear: Mapping[str, tuple[int, ...]], lora: LoraSettings) -> list[tuple[int, ...]]:
+    """Shapes of the matrices that have adapters, each with rank * (out + in) numbers.
 
     Args:
         linear: shape (out, in) of each matrix but the embedding, by name.
     """
     named = lora.target_modules
-    chosen = (
+    return [
         of
         for name, of in linear.items()
         if ("lm_head" not in name if named == "all-linear" else name.split(".")[-2:-1] and name.split(".")[-2] in named)
-    )
-    return sum(lora.rank * sum(of) for of in chosen)
+    ]
+
+
+def rounded_bytes(matrix: tuple[int, ...], kind: Kind) -> int:
+    """Bytes of a matrix in few bits, with a scale of 32 bits for each row of int8, for each 64 numbers in 4 bits."""
+    return math.prod(matrix) + FLOAT * matrix[0] if kind == "int8" else math.prod(matrix) * 9 // 16
 
 
 def held_weights(shape: Shape, number: int) -> int:
-    """Bytes of a model's weights and adapters; in 4 bits with a scale of 32 bits for each 64 numbers (bitsandbytes)."""
-    whole = shape.parameters - shape.rounded + (shape.trained if shape.rank else 0)
-    return whole * number + shape.rounded * 9 // 16
+    """Bytes of a model's weights and adapters."""
+    adapters = shape.trained * FLOAT if shape.rank else 0
+    return (shape.parameters - shape.rounded) * number + shape.rounded_bytes + adapters
+
+
+def trained_number(shape: Shape, number: int) -> int:
+    """Bytes of a trained number: peft holds adapters in float32, whatever the weights are in."""
+    return FLOAT if shape.rank else number
 
 
 def moments(trained: int, number: int, work: Work) -> int:
@@ -212,23 +238,36 @@ def moments(trained: int, number: int, work: Work) -> int:
     return trained * 2 + trained // 32 if work.eight_bits else 2 * trained * number
 
 
-def activations(shape: Shape, tokens: int, number: int) -> int:
+def activations(shape: Shape, tokens: int, number: int, *, half: bool = False) -> int:
     """Bytes that a layer of a decoder keeps for its backward pass.
 
-        tokens * (6 width + 4 inner + 2 query + 2 key [+ 2 (query + key) with norms of heads]) * number
-        with adapters: 4 width, one (query + key), and 7 rank more
+        tokens * (number * (4 width + 4 inner + 2 query + 2 key) + 4 * 2 width)
 
-    The inputs, normalised inputs and outputs of two norms; gate, its activation, up and their product; queries, keys,
-    values and what attention returns. Counted with ``saved_tensors_hooks`` on Llama and Qwen3: within 2 %.
+    The inputs of two norms, in float32; normalised inputs and outputs of the norms; gate, its activation, up and their
+    product; queries, keys, values and what attention returns. With norms of heads, 4 * (query + key) and number *
+    (query + key) more.
+
+    Under autocast what norms keep is in float32, and each of five matrices keeps a copy of its input. With adapters the
+    norms' weights are frozen, and each adapter keeps its own copy of its input, in the precision that it computes in.
+    Counted with ``saved_tensors_hooks`` on Llama and Qwen3, in each precision: within 2 %.
 
     Args:
         tokens: through the model.
         number: bytes of a number.
+        half: whether forward and backward are in bfloat16 beside weights in float32; ``number`` is 2.
     """
-    norms = 4 if shape.rank else 6
-    heads = (1 if shape.rank else 2) * (shape.query + shape.key) if shape.normed_heads else 0
-    each = norms * shape.width + 4 * shape.inner + 2 * (shape.query + shape.key) + heads + 7 * shape.rank
-    return tokens * each * number
+    attention, heads = 2 * (shape.query + shape.key), (shape.query + shape.key) if shape.normed_heads else 0
+    in_float32, own = 2 * shape.width + heads, 4 * shape.inner + attention
+    if not shape.rank:
+        own += heads + (5 if half else 4) * shape.width
+        in_float32 += 2 * shape.width if half else 0
+    elif number == FLOAT:  # adapters take the layers' own inputs
+        own += 2 * shape.width + shape.adapted * shape.rank
+    else:
+        own -= shape.inner  # the product, of which the adapter has a copy
+        copies = shape.adapted_inputs + shape.adapted * shape.rank
+        own, in_float32 = (own + copies, in_float32) if half else (own, in_float32 + copies)
+    return tokens * (own * number + in_float32 * FLOAT)
 
 
 def through_the_model(work: Work) -> tuple[int, int, bool]:
@@ -252,9 +291,9 @@ def unique_tokens(work: Work, rows: int) -> int:
 def backward(shape: Shape, work: Work, number: int) -> dict[str, int]:
     """Bytes of a micro-batch's forward and backward pass, by what they are."""
     tokens, rows, tree = through_the_model(work)
-    number = 2 if work.half else number
-    layer = activations(shape, tokens, number)
-    kept = shape.layers * tokens * shape.width * number + layer if work.recomputed else shape.layers * layer
+    stream, number = number, 2 if work.half else number
+    layer = activations(shape, tokens, number, half=work.half)
+    kept = shape.layers * tokens * shape.width * stream + layer if work.recomputed else shape.layers * layer
     if tree:
         # Packed outputs beside padded ones; one additive mask of (query heads per key head * Lq, Lk) for all layers, or
         # of a block of queries.
@@ -264,7 +303,15 @@ def backward(shape: Shape, work: Work, number: int) -> dict[str, int]:
     passing = tokens * (3 * shape.inner + 2 * shape.width) * number
     copies = 6 if work.wide else 4
     logits = copies * min(rows * work.completion * shape.vocabulary, LOGIT_ELEMENTS) * FLOAT
-    return {"activations": kept + passing, "logits": logits}
+    found = {"activations": kept + passing, "logits": logits}
+    return found | {"weights in bfloat16": cast_copies(shape, work)} if work.half else found
+
+
+def cast_copies(shape: Shape, work: Work) -> int:
+    """Bytes of the copies of weights that autocast makes: for the backward pass, and of trained ones until the forward
+    pass ends. Where layers are computed again, those of frozen weights are one layer's."""
+    copied = (shape.parameters - shape.rounded) * 2
+    return copied // shape.layers if shape.rank and work.recomputed else copied
 
 
 def cache(shape: Shape, work: Work, number: int) -> tuple[int, int]:
@@ -316,12 +363,14 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
     """
     models = work.models if work.micro_batch else 1
     trained = models * shape.trained if work.micro_batch else 0
+    unpacked = {"unpacked weight": shape.unpacked * (FLOAT + number)}
+    updated = trained_number(shape, number)
     always = {
         "libraries": libraries,
         "weights": models * held_weights(shape, number),
         "frozen models": shape.parameters * (work.frozen * number + work.averages * FLOAT) + work.beside,
-        "gradients": trained * number,
-        "optimiser": moments(trained, number, work),
+        "gradients": trained * updated,
+        "optimiser": moments(trained, updated, work),
     }
     later = {} if card else {"libraries": libraries + LATER_BYTES}
     packs = {"packed weights": models * shape.packed * number if not card and work.packs else 0}
@@ -331,6 +380,7 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
     pieces = {
         "activations": max(shape.inner, shape.width) * through_the_model(work)[0] * number,
         "logits": passes.get("logits", 0) // 4,
+        "weights in bfloat16": shape.largest * 2,
     }
     small = () if card else [name for name in passes if pieces[name] < HEAP_PIECE]
     waste = HEAP_WASTE_OF_ADAPTERS if shape.rank else HEAP_WASTE
@@ -344,6 +394,8 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
         }
 
     found: dict[Phase, Parts] = {"load": {name: always[name] for name in ("libraries", "weights")}}
+    if shape.rounded_here and not card:
+        found["load"] = {"libraries": libraries, "weights": shape.parameters * number}
     if evaluated.rows:
         other = {"cache": held} | beside(
             cache_of_evaluation=held_by_evaluation + growing_there, logits=drawing(shape, evaluated, number)
@@ -352,11 +404,11 @@ def phases(shape: Shape, work: Work, evaluated: Work, number: int, *, libraries:
         found["evaluate"] = always | later | packed | other
     if work.sequences:
         drawn = beside(growing_cache=growing, logits=drawing(shape, work, number))
-        found["sample"] = always | later | packs | {"cache": held} | drawn
+        found["sample"] = always | later | packs | {"cache": held} | drawn | unpacked
     if passes:
-        found["train"] = always | later | packs | {"cache": held} | passes
+        found["train"] = always | later | packs | {"cache": held} | passes | unpacked
     if not card:
-        state = trained * number + moments(trained, number, work) + shape.parameters * work.frozen * number
+        state = trained * updated + moments(trained, updated, work) + shape.parameters * work.frozen * number
         written = 2 * min(state, max(SHARD_BYTES, shape.largest * number))
         merged = shape.parameters * number if shape.rank else 0
         found["save"] = (
@@ -563,12 +615,13 @@ def _mends(recipe: Recipe, shape: Shape, works: list[Work]) -> dict[str, tuple[S
 
 def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[str, int]:
     """Bytes of a finished run's folder, by what they are."""
-    saved = (shape.parameters + shape.trained if shape.rank else shape.parameters) * number
+    updated = trained_number(shape, number)
+    saved = shape.parameters * number + (shape.trained * updated if shape.rank else 0)
     models = {"model": saved}
     state = max(
         (
-            w.models * shape.trained * number
-            + moments(w.models * shape.trained, number, w)
+            w.models * shape.trained * updated
+            + moments(w.models * shape.trained, updated, w)
             + shape.parameters * (w.frozen * number + w.averages * FLOAT)
             for w in works
         ),
@@ -584,7 +637,7 @@ def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[
         models["models of stages"] = (len(recipe.stages) - 1) * saved
     if recipe.keep is not None:
         each = (
-            shape.trained * number
+            shape.trained * updated
             if recipe.keep.models == "adapter"
             else saved
             if recipe.keep.dtype == "model"
