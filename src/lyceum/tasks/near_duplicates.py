@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -82,14 +81,14 @@ def nearest_by_words(
         for run in found:
             with_run[run].append(place)
     places = {run: np.array(of, np.int64) for run, of in with_run.items()}
-    root = np.sqrt(np.array(sizes, np.float64))
+    size = np.array(sizes, np.float64)
 
     def of(text: str) -> list[Neighbour]:
         runs = runs_of(text, words, mask_numbers=mask_numbers)
         common = [places[run] for run in runs if run in places]
         if not common:
             return []
-        likeness = np.bincount(np.concatenate(common), minlength=len(others)) / (root * sqrt(len(runs)))
+        likeness = np.bincount(np.concatenate(common), minlength=len(others)) / np.sqrt(size * len(runs))
         order = np.argsort(-likeness, kind="stable")[:k]
         return [Neighbour(int(place), float(likeness[place])) for place in order if likeness[place] > 0]
 
