@@ -18,7 +18,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Engine, Request, Sampling
 from lyceum.engine._draw import truncate
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-from lyceum.engine.vllm import VllmConfig
+from lyceum.engine.vllm import VllmConfig, unservable
 from lyceum.evaluation.measure import Measurement
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.tree_attention import TreePlan
@@ -96,6 +96,26 @@ def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenie
     own = Measurement.of("base", None, ["engine=vllm", "engine.dtype=bfloat16"], **how)
     assert own.recipe.evaluation_engine == VllmConfig(dtype="bfloat16")
     assert own.request["engine"] == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotImplementedError("no kernel"), "NotImplementedError: no kernel"),
+        (RuntimeError(), "RuntimeError"),
+        (KeyError("layers.1.mlp.gate.bias"), "KeyError: 'layers.1.mlp.gate.bias'"),
+        (
+            ValueError(
+                "1 validation error for ModelConfig\n  Value error, Model architectures ['X'] failed\n  For more"
+            ),
+            "ValueError: Model architectures ['X'] failed",
+        ),
+        (OSError("cannot\nTraceback (most recent call last):\n  File"), "OSError: cannot"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_a_start_up_error_is_one_line(error, said):
+    assert unservable(error).lines == [f"engine.kind: vLLM cannot serve this model: {said}; allowed: 'embedded'"]
 
 
 # With it ------------------------------------------------------------------------------------------------------------
@@ -221,6 +241,46 @@ def test_another_architecture_takes_the_place_and_the_first_engine_says_so(serve
         asyncio.run(engine.load(other.module, 1))
     with pytest.raises(RuntimeError, match="vLLM serves the weights of another engine by now"):
         one(served)
+
+
+EXPERTS = {
+    # vLLM packs experts for a CPU, and pads those of 24 to 32: at every load, not at the first alone.
+    "qwen3-experts": {},
+    # It copies experts and sinks into its parameters without their loaders, which its reload watches.
+    "gpt-oss-sinks": {"intermediate_size": 64},
+    # A buffer that is no parameter chooses the experts; its name is in published configurations alone.
+    "deepseek3-latents": {
+        "hidden_size": 128,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+    },
+}
+
+
+@NEEDED
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_experts_are_served_after_every_load(kind):
+    heads = {} if kind == "deepseek3-latents" else {"head_dim": 32}
+    other = policy_like(plain_model(kind, spread=0.1, **heads, **EXPERTS[kind]))
+    for name, buffer in other.module.named_buffers():
+        if "e_score_correction_bias" in name:
+            buffer.copy_(torch.tensor([0.2, -0.3, 0.4, 0.0]))
+    engine = VllmConfig(cache_gib=0.1, max_sequences=16).build(other)
+    for _ in range(3):
+        expected = one(EmbeddedEngine(other), sampling=GREEDY)[0].model_logprob
+        close(one(engine, sampling=GREEDY)[0].model_logprob, expected)
+        other = jolted(other)
+        asyncio.run(engine.load(other.module, 1))
+
+
+@NEEDED
+def test_a_model_that_vllm_has_no_kernel_for_is_refused_in_one_line():
+    with pytest.raises(RecipeError, match=r"vLLM cannot serve this model: .*head.*; allowed: 'embedded'$") as refused:
+        VllmConfig(cache_gib=0.1, max_sequences=16).build(policy_like(plain_model("llama")))  # heads of 8
+    assert len(refused.value.lines) == 1
 
 
 @NEEDED

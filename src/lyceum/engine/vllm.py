@@ -29,6 +29,7 @@ from lyceum.core.types import Continuation, Engine, Request, Sampling, TopTokens
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
+from lyceum.models.weights import file_weights
 from lyceum.utils import progress
 from lyceum.utils.aio import gather, idle
 from lyceum.utils.errors import Diverged, RecipeError
@@ -242,9 +243,16 @@ class VllmEngine:
         self._waiting: list[Pending] = []
         self._running: dict[str, Pending] = {}
         self._pump: asyncio.Task[None] | None = None
-        self._publish(named_weights(policy.module))
-        if not self._server.agrees:
-            self._require_agreement()
+        try:
+            self._publish(lambda: named_weights(policy.module))
+            if not self._server.agrees:
+                self._require_agreement()
+        except RecipeError:
+            raise
+        except Exception as error:  # of many kinds, where vLLM has no place for a weight
+            if Server._current is not None:
+                Server._current.close()
+            raise unservable(error) from error
 
     @property
     def tokens_computed(self) -> int:
@@ -290,11 +298,10 @@ class VllmEngine:
         """
         if self._waiting or self._running:
             raise RuntimeError("weights were loaded while requests are in progress")
-        named = weights.items() if isinstance(weights, Mapping) else named_weights(weights)
-        self._publish(named)
+        self._publish(weights.items if isinstance(weights, Mapping) else lambda: named_weights(weights))
         self.version = version
 
-    def _publish(self, named: Iterable[tuple[str, Tensor]]) -> None:
+    def _publish(self, named: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         self._server = Server.of(self.policy, self.config, self.max_model_len)
         self._server.publish(self, named)
 
@@ -420,8 +427,24 @@ class VllmEngine:
 
 def named_weights(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """A model's weights by the names of its files; adapters are merged into a copy."""
-    for name, weight in merged(module).named_parameters():
-        yield name, weight.detach()
+    yield from file_weights(merged(module)).items()
+
+
+def unservable(error: Exception) -> RecipeError:
+    """A start-up error of vLLM in one line: it raises errors of many kinds, with lists of links and settings."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # pydantic's first line counts the errors, and the second names the class; what is wrong follows "Value error, ".
+    said = next((line.partition("Value error, ")[2] for line in lines if "Value error, " in line), " ".join(lines[:1]))
+    said = f"{type(error).__name__}: {said}".rstrip(": ")
+    return RecipeError(f"engine.kind: vLLM cannot serve this model: {said[:500]}; allowed: 'embedded'")
+
+
+def clean_up() -> None:
+    """Forget the process groups of a vLLM that has ended, or has not started: another one makes them again."""
+    from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
+
+    cleanup_dist_env_and_memory()
+    gc.collect()
 
 
 def pack_output_layer(model: Any) -> None:
@@ -455,6 +478,7 @@ class Server:
         self.key, self.dtype = key, settings.dtype
         self.serves: VllmEngine | None = None
         self.agrees = False  # whether it was found to compute what the learner does
+        self._missed: Any = None  # see write_weights
         # Read when vLLM is imported. In this process weights are handed over as they are, and steps take turns with
         # the learner; its own process would cost memory and copies.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -489,13 +513,18 @@ class Server:
             )
             try:
                 self._llm = LLMEngine.from_engine_args(args)
-            except (ValueError, NotImplementedError) as error:
-                raise RecipeError(f"engine.kind: vLLM cannot serve this model: {str(error)[:500]}") from error
+            except Exception as error:
+                clean_up()
+                raise unservable(error) from error
 
-    def publish(self, engine: VllmEngine, named: Iterable[tuple[str, Tensor]]) -> None:
+    def publish(self, engine: VllmEngine, named: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Write weights into vLLM's own and forget what was computed from the old ones; ``engine`` is served now."""
+        from lyceum.engine.vllm_plugin.reload import write_weights
+
         # Not by `load_weights`: some layers have their weights packed, which this does again.
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
+        (self._missed,) = self._llm.apply_model(
+            lambda model: write_weights(model, self._llm.model_config, named, self._missed)
+        )
         if self._packs_tied:
             self._llm.apply_model(pack_output_layer)
         if not self._llm.reset_prefix_cache():
@@ -516,10 +545,7 @@ class Server:
             self._llm.abort_request(list(names))
 
     def close(self) -> None:
-        from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
-
         Server._current, self.serves = None, None
         self._llm.engine_core.shutdown()
         del self._llm
-        cleanup_dist_env_and_memory()
-        gc.collect()
+        clean_up()
