@@ -120,12 +120,13 @@ FOR_VLLM: dict[str, dict[str, Any]] = {
     "": {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "moe_intermediate_size": 32},
     # As published files have it: vLLM reads what transformers' own configuration does not tell.
     "deepseek_v3": {
-        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "qk_nope_head_dim": 16, "qk_rope_head_dim": 16,
-        "v_head_dim": 32, "head_dim": 16,
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 64, "v_head_dim": 64, "head_dim": 64,
     },
     "lfm2": {"conv_dim": 128, "block_dim": 128},
-    # Its experts' activation has no gate, which vLLM computes on GPUs alone.
-    "nemotron_h": {"layers_block_type": ["mamba", "mlp", "attention", "mlp"]},
+    # Its experts' activation has no gate, which vLLM computes on GPUs alone. And vLLM heeds a window that transformers
+    # does not, and that published files have none of.
+    "nemotron_h": {"layers_block_type": ["mamba", "mlp", "attention", "mlp"], "sliding_window": None},
 }  # fmt: skip
 """What is otherwise with --engine vllm: first the sizes that its CPU kernels have, then by model."""
 ADAPTED, RANK = ("llama", "qwen3_moe"), 4

@@ -41,6 +41,10 @@ from lyceum.utils.stop_strings import ends_in_drawn
 ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 """Largest mean difference, in nats per token, that rounding may make between vLLM and the learner."""
 
+FOR_CPU = {"custom_ops": ["-rotary_embedding"]}
+"""vLLM's settings on a CPU: PyTorch computes rotary embeddings. Its own kernel (0.32) is wrong where queries have an
+axis of heads, as those of DeepSeek-V3 and LFM2 do."""
+
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
 """vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
 
@@ -506,6 +510,7 @@ class Server:
                 # The cache's size is given: this only asks for free memory, of which the learner has most.
                 gpu_memory_utilization=0.01,
                 enforce_eager=settings.enforce_eager or current_platform.is_cpu(),
+                compilation_config=FOR_CPU if current_platform.is_cpu() else {},
                 enable_prefix_caching=True,
                 async_scheduling=False,  # one token per step: a stop string ends a sample at once
                 logprobs_mode="processed_logprobs",

@@ -26,7 +26,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Continuation, Engine, Request, TopTokens
 from lyceum.engine._servers import ServerFailure, ServerRequest, Servers, VllmServer, unusable
 from lyceum.engine._transfer import How
-from lyceum.engine.vllm import DrawnSequence, VllmConfig, continuations, require_room, sampling_params
+from lyceum.engine.vllm import FOR_CPU, DrawnSequence, VllmConfig, continuations, require_room, sampling_params
 from lyceum.engine.vllm_plugin import BACKEND
 from lyceum.models.load import UNTRAINED, ModelSettings, read_config
 from lyceum.models.policy import Policy
@@ -260,6 +260,7 @@ def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_
         *("--kv-cache-memory-bytes", str(int(config.cache_gib * (1 << 30)))),
         *("--gpu-memory-utilization", "0.01"),  # the cache's size is given: this only asks for free memory
         *(["--enforce-eager"] if eager else []),
+        *([] if torch.cuda.is_available() else ["--compilation-config", to_json(FOR_CPU)]),
         *("--logprobs-mode", "processed_logprobs"),
         *("--weight-transfer-config", to_json({"backend": config.backend})),
         *("--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),
