@@ -499,11 +499,16 @@ def adapted(kind: str, how: str) -> dict[str, Any]:
     }
 
 
-def _beside(folder: Path, adapter: Path, path: list[int]) -> list[float]:
-    """Log-probabilities of all tokens but the first by vLLM, whose adapters stay beside the weights."""
+def _import_vllm() -> None:
     import os
 
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"}  # read at its import
+    # Read at its import.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    from vllm import LLM, LLMEngine  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+
+def _beside(folder: Path, adapter: Path, path: list[int]) -> list[float]:
+    """Log-probabilities of all tokens but the first by vLLM, whose adapters stay beside the weights."""
     from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
     from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
 
@@ -683,6 +688,8 @@ def main() -> None:
         wanted = {kind: (examined, kind) for kind in kinds}
     # vLLM pins versions of its own: its parts say theirs, and leave the others' alone.
     of_vllm = part.endswith("_vllm")
+    if of_vllm:
+        _import_vllm()  # once, before the processes are forked
     rows = result.setdefault(part, {"rows": {}} if of_vllm else {})
     rows = rows["rows"] if of_vllm else rows
     if not options.rest:

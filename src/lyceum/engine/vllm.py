@@ -45,6 +45,9 @@ FOR_CPU = {"custom_ops": ["-rotary_embedding"]}
 """vLLM's settings on a CPU: PyTorch computes rotary embeddings. Its own kernel (0.32) is wrong where queries have an
 axis of heads, as those of DeepSeek-V3 and LFM2 do."""
 
+STATES = {"linear_attention", "conv", "mamba", "hybrid"}
+"""Layers, by a configuration's ``layer_types``, that carry a state."""
+
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
 """vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
 
@@ -443,6 +446,12 @@ def unservable(error: Exception) -> RecipeError:
     return RecipeError(f"engine.kind: vLLM cannot serve this model: {said[:500]}; allowed: 'embedded'")
 
 
+def caches_prefixes_on_cpu(architecture: Any) -> bool:
+    """Whether vLLM (0.32) can keep prompts on a CPU. Its cache asks layers for their states inside a prompt that is
+    longer than a block, and its kernel of Mamba-2 has the last one alone: it raises an IndexError."""
+    return not STATES & set(getattr(architecture.get_text_config(), "layer_types", None) or ())
+
+
 def clean_up() -> None:
     """Forget the process groups of a vLLM that has ended, or has not started: another one makes them again."""
     from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
@@ -511,7 +520,7 @@ class Server:
                 gpu_memory_utilization=0.01,
                 enforce_eager=settings.enforce_eager or current_platform.is_cpu(),
                 compilation_config=FOR_CPU if current_platform.is_cpu() else {},
-                enable_prefix_caching=True,
+                enable_prefix_caching=not current_platform.is_cpu() or caches_prefixes_on_cpu(architecture),
                 async_scheduling=False,  # one token per step: a stop string ends a sample at once
                 logprobs_mode="processed_logprobs",
                 disable_log_stats=True,
