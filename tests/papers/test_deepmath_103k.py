@@ -30,7 +30,7 @@ def test_every_leak_and_every_wrong_answer_is_left_out_and_no_clean_problem_is(s
     raw = Counter(task.columns["planted"] for task in source.source)
     assert min(raw[planted] for planted in ("leak", "neighbour", "wrong", "")) > 40
     assert kept == {"": raw[""], "neighbour": raw["neighbour"]}
-    assert (source.left_out.judged, source.left_out.disputed) == (raw["leak"], raw["wrong"])
+    assert (source.left_out.chosen["judged"], source.left_out.chosen["disputed"]) == (raw["leak"], raw["wrong"])
 
 
 def test_without_the_filter_leaks_are_trained():

@@ -60,7 +60,7 @@ def test_a_copy_is_left_out_by_its_likeness_alone(tmp_path):
     source = curated(tmp_path, rows=rows, near={"words": 8}).build("train", 0)
     # At 8 words only what was copied is alike: neither the paraphrase nor other numbers.
     assert prompts(source) == [PARAPHRASE, OTHER_NUMBERS, UNLIKE]
-    assert (left_out(source).alike, left_out(source).judged) == (1, 0)
+    assert left_out(source).chosen == {"alike": 1, "judged": 0, "unread": 0, "disputed": 0}
 
 
 def test_no_likeness_tells_a_paraphrase_from_other_numbers_and_a_judge_does(tmp_path):
@@ -68,9 +68,8 @@ def test_no_likeness_tells_a_paraphrase_from_other_numbers_and_a_judge_does(tmp_
     assert prompts(by_likeness) == [UNLIKE]
     by_rule = curated(tmp_path, near=near(judge={"rule": "numbers"})).build("train", 0)
     assert prompts(by_rule) == [OTHER_NUMBERS, UNLIKE]
-    found = left_out(by_rule)
-    assert (found.alike, found.judged, found.unread, found.disputed) == (0, 1, 0, 0)
-    assert "is judged to be 'Ann has 3 pens" in found.not_taken[0]
+    assert left_out(by_rule).chosen == {"alike": 0, "judged": 1, "unread": 0, "disputed": 0}
+    assert "is judged to be 'Ann has 3 pens" in left_out(by_rule).not_taken[0]
 
 
 def test_a_model_is_asked_in_both_orders_and_one_yes_is_enough(tmp_path):
@@ -101,7 +100,7 @@ def test_what_no_reply_can_be_read_of_is_left_out_and_counted_apart(tmp_path):
         settings = near(nearest=1, judged_from=0.5, judge={"endpoint": endpoint, "replies": str(tmp_path / "replies")})
         source = curated(tmp_path, near=settings).build("train", 0)
         assert prompts(source) == [UNLIKE]
-        assert left_out(source).unread == 2
+        assert left_out(source).chosen["unread"] == 2
 
 
 def test_an_endpoint_that_fails_ends_the_command(tmp_path):
@@ -123,7 +122,7 @@ def test_a_frozen_model_judges_too(tmp_path):
     settings = curated(tmp_path, rows=rows, near=near(nearest=1, judge=judge))
     written(tmp_path / "evaluated.jsonl", [{"prompt": "2+1=", "answer": "3"}])
     source = settings.build("train", 0)
-    assert (prompts(source), left_out(source).unread) == (["no"], 1)
+    assert (prompts(source), left_out(source).chosen["unread"]) == (["no"], 1)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,7 @@ def test_solutions_have_to_be_right_by_the_tasks_own_verifier(tmp_path):
     source = curated(tmp_path, rows=rows, near=None, solutions={"columns": ["solutions"]}).build("train", 0)
     assert prompts(source) == ["1/2?", "6?"]
     found = left_out(source)
-    assert found.disputed == 2
+    assert found.chosen["disputed"] == 2
     assert "2 of 3 solutions have its answer" in found.not_taken[0]
     assert "2 solutions in solutions, not 3" in found.not_taken[1]
 
@@ -197,7 +196,7 @@ def test_the_rest_is_as_it_was(tmp_path):
     asked = prompt_hashes(source)
     apart = without(source, asked[1:2])
     assert prompts(apart) == [UNLIKE]
-    assert left_out(apart).judged == left_out(apart).shared == 1
+    assert left_out(apart).chosen["judged"] == left_out(apart).shared == 1
 
 
 def test_held_out_tasks_are_the_sources_own_and_nothing_is_compared_for_a_grader(tmp_path):
@@ -229,9 +228,9 @@ def test_the_first_steps_metrics_and_the_summary_say_what_was_left_out(tmp_path,
     source, _ = check(recipe)
     run = train(recipe)
     first, second = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert first["tasks/judged"] == left_out(source).judged > 0
+    assert first["tasks/judged"] == left_out(source).chosen["judged"] > 0
     assert first["tasks/alike"] == first["tasks/unread"] == first["tasks/disputed"] == 0
     assert "tasks/judged" not in second
     summary = json.loads((run / "summary.json").read_text())["left_out"]
-    assert summary["judged"] == first["tasks/judged"]
+    assert summary["chosen"]["judged"] == first["tasks/judged"]
     assert summary["not_taken"][0] in caplog.text

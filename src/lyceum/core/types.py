@@ -175,17 +175,15 @@ def can_be_compared(answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Tasks that are not trained, or not as they are: rows that cannot be used, and what tasks ``curated`` leave out.
+    """Tasks that are not trained, or not as they are: rows that cannot be used, and what a source leaves out by choice.
 
     Attributes:
-        dropped: how many are left out.
+        dropped: how many rows are left out.
         cut: how many prompts are shortened.
         named: the first of them, each with its file, its line and what is wrong.
         shared: how many could be used, but are evaluated on and therefore not trained.
-        alike, judged, unread: how many are evaluated on in other words: by their likeness, by a judge's verdict, or
-            for all that is known, since no reply of the judge could be read.
-        disputed: how many have solutions that do not agree with their answer.
-        not_taken: the first of the last four, each with the reason.
+        chosen: how many a source leaves out, by its reasons.
+        not_taken: the first of those, each with the reason.
     """
 
     NAMED: ClassVar[int] = 5
@@ -194,10 +192,7 @@ class LeftOut:
     cut: int = 0
     named: tuple[str, ...] = ()
     shared: int = 0
-    alike: int = 0
-    judged: int = 0
-    unread: int = 0
-    disputed: int = 0
+    chosen: Mapping[str, int] = field(default_factory=dict)
     not_taken: tuple[str, ...] = ()
 
     def __add__(self, other: LeftOut) -> LeftOut:
@@ -206,10 +201,7 @@ class LeftOut:
             self.cut + other.cut,
             (*self.named, *other.named)[: self.NAMED],
             self.shared + other.shared,
-            self.alike + other.alike,
-            self.judged + other.judged,
-            self.unread + other.unread,
-            self.disputed + other.disputed,
+            {of: self.chosen.get(of, 0) + other.chosen.get(of, 0) for of in {**self.chosen, **other.chosen}},
             (*self.not_taken, *other.not_taken)[: self.NAMED],
         )
 

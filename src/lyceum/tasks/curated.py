@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
 
@@ -28,7 +28,8 @@ from lyceum.utils.terminal import printable, quoted
 log = logging.getLogger(__name__)
 
 REASONS = ("alike", "judged", "unread", "disputed")
-"""Why tasks are left out, as ``LeftOut`` and the metrics name it."""
+"""Why tasks are left out, as summary.json and the metrics name it: evaluated on in other words, by likeness, by a
+judge's verdict, or for all that is known, since no reply of the judge could be read; solutions that do not agree."""
 SHOWN = 80
 """Characters that are shown of a problem that is left out."""
 
@@ -236,7 +237,8 @@ def _choose(settings: Curated, source: TaskSource, evaluated: Callable[[], TaskS
         told = ", ".join(f"{count} {reason}" for reason, count in counts.items() if count)
         first = printable("; ".join(found.named))
         log.warning("tasks: %d of %d are left out: %s; the first are %s", len(found.reasons), len(tasks), told, first)
-    return _Choice(frozenset(found.reasons), replace(LeftOut(not_taken=tuple(found.named)), **counts))
+    left_out = LeftOut(chosen=counts, not_taken=tuple(found.named)) if found.reasons else LeftOut()
+    return _Choice(frozenset(found.reasons), left_out)
 
 
 async def _leave_out_evaluated(near: Near, tasks: Sequence[Task], others: Sequence[Task], found: _Found) -> None:

@@ -286,8 +286,7 @@ class Session:
         if step == 1 and self.left_out != LeftOut():
             left = self.left_out
             metrics |= {"tasks/dropped": left.dropped, "tasks/cut": left.cut, "tasks/evaluated": left.shared}
-            curated = {name: getattr(left, name) for name in ("alike", "judged", "unread", "disputed")}
-            metrics |= {f"tasks/{name}": count for name, count in curated.items() if any(curated.values())}
+            metrics |= {f"tasks/{reason}": count for reason, count in left.chosen.items()}
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
             await self.evaluate(of.engine, metrics, step)
         self.run.record(step, {"stage": of.settings.name, **metrics})
