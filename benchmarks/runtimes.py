@@ -27,7 +27,7 @@ from proofs import PROOFS
 
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
-from lyceum.training.proving import metrics, train_before, trained
+from lyceum.training.proving import brief_keys, metrics, train_before, trained
 from lyceum.utils.errors import RecipeError
 
 QUICK = ("grpo",)
@@ -71,13 +71,13 @@ def compared(name: str) -> dict[str, Any]:
     """A recipe's row."""
     proof = PROOFS[name]
     row = {"recipe": name, "steps": 0, "differs": None, "metrics": [], "refused": None}
-    try:
-        load_recipe(name, [*proof.keys, WORKER[0]])
-    except RecipeError as error:
-        return row | {"refused": error.lines[0]}
     with tempfile.TemporaryDirectory() as folder:
         try:
             train_before(name, proof, Path(folder))
+            load_recipe(name, [*brief_keys(name, proof, Path(folder, "other")), WORKER[0]])
+        except RecipeError as error:
+            return row | {"refused": error.lines[0]}
+        try:
             one = trained(name, proof, Path(folder, "one"), *BRIEF, "runtime=in-process")
             with forked_workers():
                 other = trained(name, proof, Path(folder, "other"), *BRIEF, *WORKER)

@@ -63,10 +63,14 @@ def train_before(name: str, proof: Proof, folder: Path) -> None:
         train(load_recipe(name, [*USUAL, *proof.beside, f"output={folder / 'beside'}"]))
 
 
+def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
+    """The proof's own keys for a run in ``folder``: what it begins with is beside that."""
+    return [key.replace("{beside}", str(folder.parent / "beside" / name)) for key in proof.keys]
+
+
 def trained(name: str, proof: Proof, folder: Path, *keys: str, **how: Any) -> Path:
     """A brief run in ``folder``."""
-    own = [key.replace("{beside}", str(folder.parent / "beside" / name)) for key in proof.keys]
-    return train(load_recipe(name, [*USUAL, *own, *keys, f"output={folder}"]), **how)
+    return train(load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]), **how)
 
 
 def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:
