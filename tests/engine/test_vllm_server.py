@@ -486,6 +486,27 @@ def test_the_command_ends_with_exit_code_1_and_names_the_url(fake, tmp_path, cap
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.engines)])
+def test_several_processes_train_beside_a_server_as_one_does(processes, fake, tmp_path):
+    keys = ["engine=vllm-server", "steps=2", "tasks_per_step=2", "rollout.samples=4", "evaluate.n=0", "threads=1"]
+    # With Adam's usual eps the noise of a gradient that is 0 moves a weight as far as any other.
+    keys += ["rollout.sampling.max_completion_tokens=24", "learner.lr=1e-3", "learner.eps=1e-3", f"output={tmp_path}"]
+    alone = train(load_recipe("grpo", [*keys, f"engine.urls=[{fake().url}]", "name=alone"]))
+    words = ["train", "grpo", *keys, f"engine.urls=[{fake().url}]", "learner=fsdp", "--name", "shared"]
+    words = [sys.executable, "-m", "lyceum", *words, "--nproc", str(processes)]
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
+
+    def steps(run):
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    assert any(step["grad_norm"] > 0 for step in steps(alone))
+    assert max(step.get("importance/mismatch", 0) for step in steps(tmp_path / "shared")) < 3e-5
+    for step, of_several in zip(steps(alone), steps(tmp_path / "shared"), strict=True):
+        assert of_several["reward/mean"] == step["reward/mean"]
+        assert of_several["grad_norm"] == pytest.approx(step["grad_norm"], rel=1e-4)
+
+
 # The server's own process --------------------------------------------------------------------------------------------
 
 SERVES = "import sys, time, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "

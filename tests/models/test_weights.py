@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
-from lyceum.models.weights import Checkpoint
+from lyceum.models.weights import Checkpoint, file_weights
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.library_messages import tell_once
 
@@ -48,6 +48,24 @@ def refused(look, settings: ModelSettings) -> str:
     with pytest.raises(RecipeError) as error:
         look(settings)
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("llama", {"tie_word_embeddings": True}),  # one name of two
+        ("qwen3-experts", {}),  # three tensors per expert, where the module has two per layer
+        ("deepseek3-latents", {}),  # a router's bias, which is a buffer and no parameter
+        ("gpt-oss-sinks", {}),
+        ("phi3-longrope", {}),
+    ],
+)
+def test_weights_by_the_names_of_files_are_those_that_save_pretrained_writes(kind, settings, tmp_path):
+    model = plain_model(kind, **settings)
+    model.save_pretrained(tmp_path)
+    expected, got = load_file(tmp_path / "model.safetensors"), file_weights(model)
+    assert got.keys() == expected.keys()
+    assert all(torch.equal(got[name], weight) for name, weight in expected.items())
 
 
 @pytest.mark.parametrize("look", [checked, load_policy])

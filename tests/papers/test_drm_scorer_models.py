@@ -10,11 +10,11 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, P
 
 from lyceum.core.types import Scored
 from lyceum.models.scratch import character_tokenizer
-from lyceum.papers.drm._reader import reader
 from lyceum.papers.drm.scorer_causal import CausalScorer
 from lyceum.papers.drm.scorer_encoder import EncoderScorer
 from lyceum.papers.drm.scorer_reranker import RerankerScorer
 from lyceum.reward.scorer.models import MINILM_FOLDER, filled
+from lyceum.reward.scorer.readers import embeddings, reader
 from lyceum.tasks.base import Source
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
@@ -42,7 +42,7 @@ def scores(scorer, *of, context=None):
 def test_an_encoders_cosines_are_of_question_and_reasoning_and_of_reasoning_and_answer(tmp_path):
     settings = EncoderScorer.model_validate({"model": save(tmp_path, BertModel), "question": 2, "batch": 2})
     first, second = scores(settings.build(Source()), ONE, OTHER)
-    vectors = settings.embed([ONE.question, ONE.reasoning, ONE.answer])
+    vectors = embeddings(settings.model, [ONE.question, ONE.reasoning, ONE.answer], settings.pooling, settings.batch)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
     assert first.parts["question"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     assert first.parts["answer"] == pytest.approx(float(vectors[1] @ vectors[2]), abs=1e-5)

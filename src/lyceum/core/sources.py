@@ -34,6 +34,16 @@ class Mixed(Protocol):
 
 
 @runtime_checkable
+class Filtered(Protocol):
+    """A task source that leaves tasks out."""
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The tasks that are left out, or not whole; of a mixture those that it leaves out itself."""
+        ...
+
+
+@runtime_checkable
 class FromRows(Protocol):
     """A task source whose tasks are a dataset's rows, which may be unfit, or stand in two splits."""
 
@@ -115,8 +125,9 @@ def gradable(source: TaskSource) -> bool:
 
 
 def left_out(source: TaskSource) -> LeftOut:
-    """The rows of datasets that are not among the tasks, or not whole."""
-    return sum((rows.left_out for rows in of_rows(source)), LeftOut())
+    """The tasks that are left out, or not whole."""
+    own = source.left_out if isinstance(source, Filtered) else LeftOut()
+    return own + sum((left_out(part) for part in source.sources), LeftOut()) if isinstance(source, Mixed) else own
 
 
 def prompt_hashes(source: TaskSource) -> UInt[np.ndarray, " task"]:

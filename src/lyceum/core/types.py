@@ -175,13 +175,15 @@ def can_be_compared(answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows of a dataset that cannot be used as they are.
+    """Tasks that are not trained, or not as they are: rows that cannot be used, and what a source leaves out by choice.
 
     Attributes:
-        dropped: how many are left out.
+        dropped: how many rows are left out.
         cut: how many prompts are shortened.
         named: the first of them, each with its file, its line and what is wrong.
         shared: how many could be used, but are evaluated on and therefore not trained.
+        chosen: how many a source leaves out, by its reasons.
+        not_taken: the first of those, each with the reason.
     """
 
     NAMED: ClassVar[int] = 5
@@ -190,10 +192,18 @@ class LeftOut:
     cut: int = 0
     named: tuple[str, ...] = ()
     shared: int = 0
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    not_taken: tuple[str, ...] = ()
 
     def __add__(self, other: LeftOut) -> LeftOut:
-        named = (*self.named, *other.named)[: self.NAMED]
-        return LeftOut(self.dropped + other.dropped, self.cut + other.cut, named, self.shared + other.shared)
+        return LeftOut(
+            self.dropped + other.dropped,
+            self.cut + other.cut,
+            (*self.named, *other.named)[: self.NAMED],
+            self.shared + other.shared,
+            {of: self.chosen.get(of, 0) + other.chosen.get(of, 0) for of in {**self.chosen, **other.chosen}},
+            (*self.not_taken, *other.not_taken)[: self.NAMED],
+        )
 
     def __str__(self) -> str:
         counts = [f"{self.dropped} left out" if self.dropped else "", f"{self.cut} cut" if self.cut else ""]

@@ -146,10 +146,11 @@ class DecodePlan:
         self._write(layer, key, value)
         # Query heads that share a key head are rows of one product.
         q = query.reshape(len(self.at), -1, self.dim)
-        above = None
-        if self.part is not None:
-            keys, values = self._of_prompts(self.part, layer).flatten(1, 2)
-            above = keys.transpose(1, 2), values
+        if self.part is None:  # runs in each layer for each token: a step of few rows is mostly such calls
+            scores = self._scores(q, self._keys[layer], self.mask(how["window"], how.get("chunk")), how)
+            return torch.bmm(self._weights(scores, how), self._values[layer]).view(query.shape)
+        keys, values = self._of_prompts(self.part, layer).flatten(1, 2)
+        above = keys.transpose(1, 2), values
         return self._attended(self.heads, q, (self._keys[layer], self._values[layer]), above, how).view(query.shape)
 
     def _of_prompts(self, part: SharedPart, layer: int) -> Float[Tensor, "2 P head length dim"]:

@@ -29,6 +29,7 @@ from lyceum.core.types import Continuation, Engine, Request, Sampling, TopTokens
 from lyceum.models.load import merged
 from lyceum.models.policy import Policy, token_outputs
 from lyceum.models.tree_attention import TreePlan
+from lyceum.models.weights import file_weights
 from lyceum.utils import progress
 from lyceum.utils.aio import gather, idle
 from lyceum.utils.errors import Diverged, RecipeError
@@ -39,6 +40,13 @@ from lyceum.utils.stop_strings import ends_in_drawn
 
 ROUNDING = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 """Largest mean difference, in nats per token, that rounding may make between vLLM and the learner."""
+
+FOR_CPU = {"custom_ops": ["-rotary_embedding"]}
+"""vLLM's settings on a CPU: PyTorch computes rotary embeddings. Its own kernel (0.32) is wrong where queries have an
+axis of heads, as those of DeepSeek-V3 and LFM2 do."""
+
+STATES = {"linear_attention", "conv", "mamba", "hybrid"}
+"""Layers, by a configuration's ``layer_types``, that carry a state."""
 
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
 """vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
@@ -242,9 +250,16 @@ class VllmEngine:
         self._waiting: list[Pending] = []
         self._running: dict[str, Pending] = {}
         self._pump: asyncio.Task[None] | None = None
-        self._publish(named_weights(policy.module))
-        if not self._server.agrees:
-            self._require_agreement()
+        try:
+            self._publish(lambda: named_weights(policy.module))
+            if not self._server.agrees:
+                self._require_agreement()
+        except RecipeError:
+            raise
+        except Exception as error:  # of many kinds, where vLLM has no place for a weight
+            if Server._current is not None:
+                Server._current.close()
+            raise unservable(error) from error
 
     @property
     def tokens_computed(self) -> int:
@@ -290,11 +305,10 @@ class VllmEngine:
         """
         if self._waiting or self._running:
             raise RuntimeError("weights were loaded while requests are in progress")
-        named = weights.items() if isinstance(weights, Mapping) else named_weights(weights)
-        self._publish(named)
+        self._publish(weights.items if isinstance(weights, Mapping) else lambda: named_weights(weights))
         self.version = version
 
-    def _publish(self, named: Iterable[tuple[str, Tensor]]) -> None:
+    def _publish(self, named: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         self._server = Server.of(self.policy, self.config, self.max_model_len)
         self._server.publish(self, named)
 
@@ -420,8 +434,30 @@ class VllmEngine:
 
 def named_weights(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """A model's weights by the names of its files; adapters are merged into a copy."""
-    for name, weight in merged(module).named_parameters():
-        yield name, weight.detach()
+    yield from file_weights(merged(module)).items()
+
+
+def unservable(error: Exception) -> RecipeError:
+    """A start-up error of vLLM in one line: it raises errors of many kinds, with lists of links and settings."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # pydantic's first line counts the errors, and the second names the class; what is wrong follows "Value error, ".
+    said = next((line.partition("Value error, ")[2] for line in lines if "Value error, " in line), " ".join(lines[:1]))
+    said = f"{type(error).__name__}: {said}".rstrip(": ")
+    return RecipeError(f"engine.kind: vLLM cannot serve this model: {said[:500]}; allowed: 'embedded'")
+
+
+def caches_prefixes_on_cpu(architecture: Any) -> bool:
+    """Whether vLLM (0.32) can keep prompts on a CPU. Its cache asks layers for their states inside a prompt that is
+    longer than a block, and its kernel of Mamba-2 has the last one alone: it raises an IndexError."""
+    return not STATES & set(getattr(architecture.get_text_config(), "layer_types", None) or ())
+
+
+def clean_up() -> None:
+    """Forget the process groups of a vLLM that has ended, or has not started: another one makes them again."""
+    from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
+
+    cleanup_dist_env_and_memory()
+    gc.collect()
 
 
 def pack_output_layer(model: Any) -> None:
@@ -455,6 +491,7 @@ class Server:
         self.key, self.dtype = key, settings.dtype
         self.serves: VllmEngine | None = None
         self.agrees = False  # whether it was found to compute what the learner does
+        self._missed: Any = None  # see write_weights
         # Read when vLLM is imported. In this process weights are handed over as they are, and steps take turns with
         # the learner; its own process would cost memory and copies.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -482,20 +519,26 @@ class Server:
                 # The cache's size is given: this only asks for free memory, of which the learner has most.
                 gpu_memory_utilization=0.01,
                 enforce_eager=settings.enforce_eager or current_platform.is_cpu(),
-                enable_prefix_caching=True,
+                compilation_config=FOR_CPU if current_platform.is_cpu() else {},
+                enable_prefix_caching=not current_platform.is_cpu() or caches_prefixes_on_cpu(architecture),
                 async_scheduling=False,  # one token per step: a stop string ends a sample at once
                 logprobs_mode="processed_logprobs",
                 disable_log_stats=True,
             )
             try:
                 self._llm = LLMEngine.from_engine_args(args)
-            except (ValueError, NotImplementedError) as error:
-                raise RecipeError(f"engine.kind: vLLM cannot serve this model: {str(error)[:500]}") from error
+            except Exception as error:
+                clean_up()
+                raise unservable(error) from error
 
-    def publish(self, engine: VllmEngine, named: Iterable[tuple[str, Tensor]]) -> None:
+    def publish(self, engine: VllmEngine, named: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Write weights into vLLM's own and forget what was computed from the old ones; ``engine`` is served now."""
+        from lyceum.engine.vllm_plugin.reload import write_weights
+
         # Not by `load_weights`: some layers have their weights packed, which this does again.
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(named)})
+        (self._missed,) = self._llm.apply_model(
+            lambda model: write_weights(model, self._llm.model_config, named, self._missed)
+        )
         if self._packs_tied:
             self._llm.apply_model(pack_output_layer)
         if not self._llm.reset_prefix_cache():
@@ -516,10 +559,7 @@ class Server:
             self._llm.abort_request(list(names))
 
     def close(self) -> None:
-        from vllm.distributed import cleanup_dist_env_and_memory  # pyright: ignore[reportMissingImports]
-
         Server._current, self.serves = None, None
         self._llm.engine_core.shutdown()
         del self._llm
-        cleanup_dist_env_and_memory()
-        gc.collect()
+        clean_up()

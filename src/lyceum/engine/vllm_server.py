@@ -26,7 +26,15 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Continuation, Engine, Request, TopTokens
 from lyceum.engine._servers import ServerFailure, ServerRequest, Servers, VllmServer, unusable
 from lyceum.engine._transfer import How
-from lyceum.engine.vllm import DrawnSequence, VllmConfig, continuations, require_room, sampling_params
+from lyceum.engine.vllm import (
+    FOR_CPU,
+    DrawnSequence,
+    VllmConfig,
+    caches_prefixes_on_cpu,
+    continuations,
+    require_room,
+    sampling_params,
+)
 from lyceum.engine.vllm_plugin import BACKEND
 from lyceum.models.load import UNTRAINED, ModelSettings, read_config
 from lyceum.models.policy import Policy
@@ -243,12 +251,17 @@ def servers_of(policy: Policy, config: VllmServerConfig, max_model_len: int) -> 
     key = (to_json(written, other=str), dtype, max_model_len, settings)
     with TemporaryDirectory() as folder:
         architecture.save_pretrained(folder)
-        servers = Servers.of(key, config, own_arguments(config, Path(folder), dtype, max_model_len))
+        caches = caches_prefixes_on_cpu(architecture)
+        servers = Servers.of(key, config, own_arguments(config, Path(folder), dtype, max_model_len, caches))
         return servers.begun(policy)  # before the folder goes
 
 
-def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_len: int) -> list[str]:
-    """Arguments of a server that is started: the settings that :class:`~lyceum.engine.vllm.Server` has in process."""
+def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_len: int, caches: bool) -> list[str]:
+    """Arguments of a server that is started: the settings that :class:`~lyceum.engine.vllm.Server` has in process.
+
+    Args:
+        caches: prompts are kept on a CPU too.
+    """
     eager = config.enforce_eager
     return [
         *("--model", str(folder), "--load-format", "dummy"),  # the weights come by `publish`
@@ -260,6 +273,8 @@ def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_
         *("--kv-cache-memory-bytes", str(int(config.cache_gib * (1 << 30)))),
         *("--gpu-memory-utilization", "0.01"),  # the cache's size is given: this only asks for free memory
         *(["--enforce-eager"] if eager else []),
+        *([] if torch.cuda.is_available() else ["--compilation-config", to_json(FOR_CPU)]),
+        *([] if caches or torch.cuda.is_available() else ["--no-enable-prefix-caching"]),
         *("--logprobs-mode", "processed_logprobs"),
         *("--weight-transfer-config", to_json({"backend": config.backend})),
         *("--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),

@@ -160,9 +160,11 @@ class Policy:
         self, hidden: Float[Tensor, "k width"], output: Callable[[Tensor], Tensor] | None = None
     ) -> Float[Tensor, "k V"]:
         """Float32 logits. ``output`` is a faster replacement for the output layer, where there is one."""
+        if output is not None:
+            return self._scale_logits(output(hidden)).float()
         if self.output.weight.dtype in (torch.bfloat16, torch.float16):
             hidden = hidden.to(self.output.weight.dtype)  # Mamba adds up its layers in float32 and casts here, too
-        return self._scale_logits((output or self.output)(hidden)).float()
+        return self._scale_logits(self.output(hidden)).float()
 
     def forest_hidden(self, forest: Forest) -> Float[Tensor, "T width"]:
         """One forward of every unique token of a forest."""

@@ -238,6 +238,21 @@ def cast_weights(module: nn.Module, dtype: torch.dtype, device: torch.device | s
             weight.data = weight.data.to(dtype)
 
 
+def file_weights(module: transformers.PreTrainedModel) -> dict[str, Tensor]:
+    """A model's weights by the names of its files, in their layout there: as ``save_pretrained`` would write them, and
+    other libraries read them. A module may hold what a file has as several, such as the experts of a layer.
+
+    Persistent buffers, such as the bias of a router, are among them; of tied weights the first name is.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    once, tied = dict(module.named_parameters()), dict(module.named_parameters(remove_duplicate=False))
+    left_out = {*(tied.keys() - once.keys()), *(module._keys_to_ignore_on_save or ())}
+    named = {name: weight.detach() for name, weight in module.state_dict().items() if name not in left_out}
+    with torch.no_grad():
+        return revert_weight_conversion(module, named)
+
+
 def check_finite(key: str, path: str, module: nn.Module) -> None:
     """Refuse weights that are not finite.
 

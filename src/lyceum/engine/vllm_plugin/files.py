@@ -15,8 +15,9 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
-from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
+
+from lyceum.engine.vllm_plugin.reload import Missed, write_weights
 
 
 @dataclass
@@ -41,6 +42,7 @@ class FilesTransfer(WeightTransferEngine):
 
     init_info_cls = FilesInit
     update_info_cls = FilesUpdate
+    _missed: list[Missed] | None = None
 
     def init_transfer_engine(self, init_info: FilesInit) -> None: ...
 
@@ -59,10 +61,13 @@ class FilesTransfer(WeightTransferEngine):
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != update_info.sha256:
             raise ValueError(f"{update_info.path}: its SHA-256 is {found}, and {update_info.sha256} was announced")
-        with safe_open(update_info.path, framework="pt", device="cpu") as file, torch.no_grad():
-            initialize_layerwise_reload(self.model)
-            self.model.load_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
-            finalize_layerwise_reload(self.model, self.model_config)
+        with safe_open(update_info.path, framework="pt", device="cpu") as file:
+            self._missed = write_weights(
+                self.model,
+                self.model_config,
+                lambda: ((name, file.get_tensor(name)) for name in file.keys()),  # noqa: SIM118
+                self._missed,
+            )
         if current_platform.is_cpu() and self.model_config.hf_text_config.tie_word_embeddings:
             pack_output_layer(self.model)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.types import Scorer, TaskSource
 from lyceum.papers.drm._pairs import PairSettings
-from lyceum.papers.drm._reader import reader, unit
 from lyceum.reward.scorer.models import ScorerModel
-from lyceum.utils.lazy_imports import Tensor, torch
+from lyceum.reward.scorer.readers import Pooling, embeddings
 
 
 class EncoderScorer(PairSettings):
@@ -21,7 +19,7 @@ class EncoderScorer(PairSettings):
     kind: Literal["encoder"] = "encoder"
     model: ScorerModel
     """The encoder: a folder, a hub name, or all-MiniLM-L6-v2; or its path, dtype and device."""
-    pooling: Literal["mean", "first"] = "mean"
+    pooling: Pooling = "mean"
     """What of the last hidden states is a text's embedding: their mean, or the first token's (BERT's [CLS])."""
     batch: int = Field(32, ge=1, le=4096)
     """Texts per forward pass."""
@@ -34,15 +32,5 @@ class EncoderScorer(PairSettings):
         # Each text once: a group's trajectories share their question.
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         place = {text: n for n, text in enumerate(texts)}
-        vectors = self.embed(texts)
+        vectors = embeddings(self.model, texts, self.pooling, self.batch)
         return [float(vectors[place[a]] @ vectors[place[b]]) for a, b in pairs]
-
-    def embed(self, texts: Sequence[str]) -> Float[Tensor, "n width"]:
-        """Embeddings of length 1."""
-        encoder, found = reader(self.model, "AutoModel"), list[Tensor]()
-        for part in encoder.batches(texts, self.batch):
-            output, mask = encoder.read(part)
-            hidden, weight = output.last_hidden_state.float(), mask[..., None].float()
-            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1) if self.pooling == "mean" else hidden[:, 0]
-            found.append(unit(pooled).cpu())
-        return torch.cat(found) if found else torch.zeros(0, 1)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from lyceum.core.types import Scorer, TaskSource
 from lyceum.papers.drm._pairs import PairSettings
-from lyceum.papers.drm._reader import reader
 from lyceum.reward.scorer.models import ScorerModel
+from lyceum.reward.scorer.readers import reader
 from lyceum.utils.errors import RecipeError
 
 

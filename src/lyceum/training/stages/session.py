@@ -63,7 +63,7 @@ class Session:
     said: set[str] = field(default_factory=set)
     """Reasons for ungraded trajectories that the user was told."""
     left_out: LeftOut = field(default_factory=LeftOut)
-    """Rows of the tasks that could not be used: metrics of the run's first step."""
+    """Tasks that are left out: metrics of the run's first step."""
     save_best: bool = False
     """Whether the run keeps its model of the highest held-out accuracy."""
     beside: Mapping[str, Policy] = field(default_factory=dict)
@@ -286,6 +286,7 @@ class Session:
         if step == 1 and self.left_out != LeftOut():
             left = self.left_out
             metrics |= {"tasks/dropped": left.dropped, "tasks/cut": left.cut, "tasks/evaluated": left.shared}
+            metrics |= {f"tasks/{reason}": count for reason, count in left.chosen.items()}
         if self.evaluator and self.due(of.step, self.evaluator.every, of.steps):
             await self.evaluate(of.engine, metrics, step)
         self.run.record(step, {"stage": of.settings.name, **metrics})

@@ -1,10 +1,10 @@
-"""Encoders and classifiers that scorers read with, each with its tokenizer."""
+"""Encoders and classifiers that texts are read with, each with its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from jaxtyping import Float
 
@@ -14,6 +14,9 @@ from lyceum.models.load import read_tokenizer as tokenizer_of
 from lyceum.models.weights import check_finite
 from lyceum.reward.scorer.models import Family, ScorerModel
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
+
+Pooling = Literal["mean", "first"]
+"""What of the last hidden states is a text's embedding: their mean, or the first token's (BERT's [CLS])."""
 
 MOST_TOKENS = 8192
 """Maximum tokens of a text; what is longer is cut at its end, or at the model's own limit where that is lower."""
@@ -65,3 +68,18 @@ def reader(model: ScorerModel, family: Family) -> ScorerReader:
 def unit(vectors: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
     """Each row at length 1; a row of zeros stays."""
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+def embeddings(model: ScorerModel, texts: Sequence[str], pooling: Pooling, batch: int) -> Float[Tensor, "n width"]:
+    """Embeddings of length 1, by a frozen encoder.
+
+    Args:
+        batch: texts per forward pass.
+    """
+    encoder, found = reader(model, "AutoModel"), list[Tensor]()
+    for part in encoder.batches(texts, batch):
+        output, mask = encoder.read(part)
+        hidden, weight = output.last_hidden_state.float(), mask[..., None].float()
+        pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1) if pooling == "mean" else hidden[:, 0]
+        found.append(unit(pooled).cpu())
+    return torch.cat(found) if found else torch.zeros(0, 1)

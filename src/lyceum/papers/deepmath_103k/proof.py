@@ -1,0 +1,10 @@
+"""What shows that the mechanism acts."""
+
+from lyceum.recipe.proof import Proof
+
+PROOFS = {
+    "deepmath-103k": Proof(
+        ["tasks/judged", "tasks/disputed"],
+        {"tasks.near=null": "draw", "tasks.solutions=null": "draw", "curriculum=uniform": "draw"},
+    )
+}
