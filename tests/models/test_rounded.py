@@ -81,6 +81,17 @@ def test_what_is_saved_computes_what_was_trained(plain, tmp_path, kind, targets)
     assert kinds == {nn.Linear}
 
 
+def test_adapters_on_experts_which_are_not_rounded_are_saved_beside_layers_that_are(tmp_path):
+    plain_model("qwen3-experts").save_pretrained(tmp_path / "plain")
+    character_tokenizer(context=256).save_pretrained(tmp_path / "plain")
+    policy = load_policy(settings_of(tmp_path / "plain", experts=True))
+    spread_adapters(policy)
+    save_policy(policy, tmp_path / "model")
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        torch.testing.assert_close(saved(TOKENS[None]).logits[0], logits(policy), **CLOSE)
+
+
 def test_a_row_of_codes_is_the_row_over_its_largest_magnitude():
     # 127 steps of 0.5 / 127 and of 2 / 127: 0.25 is 63.5 steps and becomes 64 (to even), -1.01 is -64.1.
     codes, scale = in_8_bits(torch.tensor([[0.5, -0.25, 0.0], [-2.0, 1.0, -1.01], [0.0, 0.0, 0.0]]))

@@ -482,7 +482,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     own, tokenizer = tokenizer is None, tokenizer or load_tokenizer(settings)
     device = "cuda" if settings.device == "auto" and torch.cuda.is_available() else settings.device
     device = "cpu" if device == "auto" else device
-    module = load_module(settings, device)
+    module = load_weights(settings, device)
     largest = max(tokenizer.get_vocab().values(), default=0)
     embeddings = cast(Any, module.get_input_embeddings()).weight.shape[0]
     if largest >= embeddings:
@@ -524,7 +524,7 @@ def load_policy(settings: ModelSettings, *, tokenizer: transformers.PreTrainedTo
     return policy
 
 
-def load_module(settings: ModelSettings, device: str) -> transformers.PreTrainedModel:
+def load_weights(settings: ModelSettings, device: str) -> transformers.PreTrainedModel:
     """The model alone: with its weights as its files have them, or already in 4 bits on the device.
 
     Raises:

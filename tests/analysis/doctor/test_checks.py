@@ -87,6 +87,16 @@ def test_all_checks_pass_with_adapters():
     assert "trained" in results["loading: model"].found
 
 
+def test_all_checks_pass_with_adapters_on_rounded_weights_and_one_says_how_far_these_are_off():
+    keys = ["model.lora=true", "model.quantise=int8"]
+    policy = load_policy(DoctorRequest.of("base", keys).model)
+    checks = ("loading", "log-probabilities", "determinism", "gradients", "publishing", "saving")
+    results = examined(policy, *checks, keys=keys)
+    assert not failing(results)
+    assert 0.001 < results["loading: rounding"].values["relative_error"] < 0.01  # half a step of 127 is 0.4 %
+    assert "loading: rounding" not in examined(None, "loading")
+
+
 @pytest.mark.parametrize("name", ["gpt-oss-sinks", "deepseek3-latents"])
 def test_all_checks_pass_with_other_attention(name):
     model = plain_model(name, spread=0.1)

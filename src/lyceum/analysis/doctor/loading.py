@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -12,7 +13,10 @@ from typing import Any, cast
 from lyceum.analysis.doctor.result import CheckResult
 from lyceum.analysis.doctor.servers import servers
 from lyceum.analysis.doctor.subject import PLAIN, SAMPLINGS, Subject
+from lyceum.models.load import load_weights, weight_shapes
+from lyceum.models.rounded import rounded_layers, weight_of
 from lyceum.utils.lazy_imports import torch
+from lyceum.utils.memory import free_memory
 
 BATCHES = (8, 32)
 """Sizes of the timed batches, in samples."""
@@ -32,6 +36,7 @@ async def loading(subject: Subject) -> list[CheckResult]:
     return [
         CheckResult("loading: model", "note", about, values={"parameters": total, "trained": trained}),
         _ties(subject),
+        *_rounding(subject),
         *(CheckResult("loading: warning", "note", warning) for warning in subject.warnings),
         *await servers(subject),
     ]
@@ -53,6 +58,42 @@ def _ties(subject: Subject) -> CheckResult:
         tied=tied,
         config=said,
     )
+
+
+def _rounding(subject: Subject) -> list[CheckResult]:
+    """How far rounded weights are from the files', relative to the norm of these; nothing where none are rounded."""
+    policy, name = subject.policy, "loading: rounding"
+    layers = rounded_layers(policy.causal)
+    if not layers:
+        return []
+    settings = subject.request.model.model_copy(update={"quantise": None, "lora": None})
+    whole, held = sum(map(math.prod, weight_shapes(settings).values())), sum(map(_bytes, layers.values()))
+    needed, free = whole * policy.causal.dtype.itemsize, free_memory()
+    if needed > free:
+        found = f"the model takes {needed / 2**30:.1f} GiB before it is rounded, {free / 2**30:.1f} GiB are free"
+        return [CheckResult(name, "skipped", found)]
+    plain, apart, total = load_weights(settings, "cpu"), 0.0, 0.0
+    worst = ("", 0.0)
+    for place, layer in layers.items():
+        place = place.removesuffix(".base_layer")
+        weight = cast(Any, plain.get_submodule(place)).weight.detach().float()
+        off, norm = float((weight_of(layer).cpu() - weight).square().sum()), float(weight.square().sum())
+        apart, total = apart + off, total + norm
+        worst = max(worst, (place, (off / norm) ** 0.5 if norm else 0.0), key=lambda of: of[1])
+    error = (apart / total) ** 0.5 if total else 0.0
+    numbers = sum(layer.in_features * layer.out_features for layer in layers.values())
+    about = (
+        f"{subject.request.model.quantise}: {len(layers)} matrices of {_count(numbers)} numbers, "
+        f"{8 * held / numbers:.2f} bits each; off by {error:.2%} of their norm, {worst[0]} by {worst[1]:.2%}"
+    )
+    values = {"relative_error": error, "worst": worst[0], "worst_error": worst[1], "bytes": held}
+    return [CheckResult(name, "note", about, values=values)]
+
+
+def _bytes(layer: Any) -> int:
+    """Bytes that a rounded layer's weight takes, its scales included."""
+    scales = layer.scale if hasattr(layer, "scale") else layer.weight.quant_state.absmax
+    return layer.weight.nbytes + scales.nbytes
 
 
 async def speed(subject: Subject) -> list[CheckResult]:
