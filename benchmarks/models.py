@@ -448,13 +448,13 @@ def ran(kind: str, name: str, engine: str) -> dict[str, Any]:
         except Interrupted:
             resumed = trained("stopped", resume=True)
         before, after = weights(Path(place)), weights(whole)
+        again = {} if resumed is None else weights(resumed)
         return {
             "steps": len(steps),
             "trained": sum(step.get("grad_norm", 0) > 0 for step in steps),
             "mismatch": max(step["importance/mismatch"] for step in steps if "importance/mismatch" in step),
             "weights_changed": sum(not torch.equal(x, before[key]) for key, x in after.items()) / len(after),
-            "resumed_to_the_bit": resumed is not None
-            and all(torch.equal(x, weights(resumed)[key]) for key, x in after.items()),
+            "resumed_to_the_bit": resumed is not None and all(torch.equal(x, again[key]) for key, x in after.items()),
         }
 
 
