@@ -53,7 +53,7 @@ class Near(Likeness):
         return self
 
 
-class Solutions(Settings):
+class AgreeingSolutions(Settings):
     """Solutions that come with a task: each has to be right by the task's own answer."""
 
     columns: tuple[str, ...] = Field(("r1_solution_1", "r1_solution_2", "r1_solution_3"), min_length=1)
@@ -89,7 +89,7 @@ class Curated(TasksSettings):
     """Number of them, where they are generated; of a dataset all are compared."""
     near: Near | None = Near()
     """How those are found that are evaluated on; null leaves none out."""
-    solutions: Solutions | None = None
+    solutions: AgreeingSolutions | None = None
     """Solutions that have to agree; null asks for none."""
 
     def check_paths(self) -> None:
@@ -272,7 +272,9 @@ async def _leave_out_evaluated(near: Near, tasks: Sequence[Task], others: Sequen
             found.leave_out(task, name, told)
 
 
-async def _leave_out_disputed(settings: Solutions, tasks: Sequence[Task], grader: Grader, found: _Found) -> None:
+async def _leave_out_disputed(
+    settings: AgreeingSolutions, tasks: Sequence[Task], grader: Grader, found: _Found
+) -> None:
     """Leave out tasks with too few solutions, or one that the task's own verifier does not find right."""
     context = cast(GradingContext, AtLoad())
 
