@@ -619,7 +619,7 @@ def _runs(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    return row["error"].replace("|", " ").replace("<", " ")
+    return row["error"].partition(" [type=")[0].replace("|", " ").replace("<", " ")  # without what pydantic was given
 
 
 def _in_bf16(row: Mapping[str, Any]) -> list[str]:

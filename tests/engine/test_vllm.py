@@ -109,7 +109,7 @@ def test_evaluations_sample_with_the_engine_of_the_last_stage_or_their_own(lenie
         (KeyError("layers.1.mlp.gate.bias"), "KeyError: 'layers.1.mlp.gate.bias'"),
         (
             ValueError(
-                "1 validation error for ModelConfig\n  Value error, Model architectures ['X'] failed\n  For more"
+                "1 validation error for ModelConfig\n  Value error, No place for ['X'] [type=a, input=b]\n  For more"
             ),
             "ValueError: No place for ['X']",
         ),
