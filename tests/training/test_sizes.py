@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Gemma3nTextConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from lyceum.cli.outcome import main
 from lyceum.models.eight_bits import hold_in_8_bits
@@ -186,6 +186,18 @@ def test_a_shape_has_the_models_own_counts():
     lora = Shape.of(ModelSettings.model_validate({"lora": {"rank": 4}}))
     # Of each layer: q, k, v, o of 128 + 128, gate and up and down of 128 + 448, each times the rank.
     assert lora.trained == 4 * 4 * (4 * 256 + 3 * 576)
+
+
+def test_layers_of_several_widths_are_told_by_their_mean(tmp_path):
+    # As Gemma 3n's files have it.
+    config = Gemma3nTextConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=[32, 48], num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, vocab_size_per_layer_input=40, hidden_size_per_layer_input=4,
+        layer_types=["sliding_attention", "full_attention"], num_kv_shared_layers=0, activation_sparsity_pattern=[0.0, 0.0],
+    )  # fmt: skip
+    config.architectures = ["Gemma3nForCausalLM"]
+    config.save_pretrained(tmp_path)
+    assert Shape.of(ModelSettings(path=str(tmp_path))).inner == 40
 
 
 def test_what_cannot_fit_is_refused_with_the_key_that_mends_it():

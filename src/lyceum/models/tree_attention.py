@@ -137,8 +137,10 @@ def take_over(model: transformers.PreTrainedModel) -> bool:
 def implementations(model: transformers.PreTrainedModel) -> str | dict[str, str] | None:
     """A model's attention as its configuration names it, and that of each of its parts, to be set again."""
     config: Any = model.config
-    parts = {name: getattr(config, name)._attn_implementation for name in config.sub_configs if hasattr(config, name)}
-    return {"": config._attn_implementation, **parts} if parts else config._attn_implementation
+    # Gemma 4 has none for a tower that it was loaded without.
+    parts = {name: part for name in config.sub_configs if (part := getattr(config, name, None)) is not None}
+    own = config._attn_implementation
+    return {"": own, **{name: part._attn_implementation for name, part in parts.items()}} if parts else own
 
 
 class PackedCache:

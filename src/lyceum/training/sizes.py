@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import disk_usage
+from statistics import fmean
 from typing import Any, Literal
 
 from lyceum.core.settings import Composition, StageSettings
@@ -123,13 +124,13 @@ class Shape:
         tied = not any("lm_head" in name for name in shapes)
         packed = [math.prod(of) for of in linear.values()] + ([config.vocab_size * config.hidden_size] if tied else [])
         packs = settings.lora is None and config.model_type in PACKED_FAMILIES
-        heads = int(getattr(config, "num_attention_heads", None) or 1)
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-        experts = getattr(config, "num_experts_per_tok", None)
-        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        heads = _of_a_layer(config, "num_attention_heads") or 1
+        dim = _of_a_layer(config, "head_dim") or config.hidden_size // heads
+        key_heads = _of_a_layer(config, "num_key_value_heads") or heads
+        experts = _of_a_layer(config, "num_experts_per_tok")
+        inner = _of_a_layer(config, "intermediate_size") or 4 * config.hidden_size
         if experts:
-            inner = experts * (getattr(config, "moe_intermediate_size", None) or inner)
+            inner = experts * (_of_a_layer(config, "moe_intermediate_size") or inner)
         adapted = [] if settings.lora is None else adapted_matrices(linear, settings.lora)
         matrices = [of for name, of in linear.items() if "lm_head" not in name] if settings.quantise else []
         layers = int(config.num_hidden_layers)
@@ -141,7 +142,7 @@ class Shape:
             layers,
             int(config.hidden_size),
             int(config.vocab_size),
-            int(inner),
+            inner,
             heads * dim,
             key_heads * dim,
             heads,
@@ -155,6 +156,13 @@ class Shape:
             max(map(math.prod, matrices), default=0),
             settings.quantise == "int8",
         )
+
+
+def _of_a_layer(config: Any, name: str) -> int:
+    """A number that a configuration has for all layers, or the mean of those of each (Gemma 3n and 4); 0 without."""
+    layers = config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config]
+    values = [getattr(layer, name, None) or 0 for layer in layers]
+    return round(fmean(fmean(value) if isinstance(value, list | tuple) else value for value in values))
 
 
 @dataclass(frozen=True)
