@@ -193,7 +193,8 @@ def test_layers_of_several_widths_are_told_by_their_mean(tmp_path):
     config = Gemma3nTextConfig(
         vocab_size=40, hidden_size=16, intermediate_size=[32, 48], num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=8, vocab_size_per_layer_input=40, hidden_size_per_layer_input=4,
-        layer_types=["sliding_attention", "full_attention"], num_kv_shared_layers=0, activation_sparsity_pattern=[0.0, 0.0],
+        layer_types=["sliding_attention", "full_attention"], num_kv_shared_layers=0,
+        activation_sparsity_pattern=[0.0, 0.0],
     )  # fmt: skip
     config.architectures = ["Gemma3nForCausalLM"]
     config.save_pretrained(tmp_path)
