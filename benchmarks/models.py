@@ -477,7 +477,9 @@ def adapted(kind: str, how: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="lyceum-models-") as place:
         folder = Path(place) / "model"
         save_policy(tiny(kind, "vllm"), folder)
-        policy = load_policy(ModelSettings.model_validate({"path": folder, "device": "cpu", "lora": {"rank": RANK}}))
+        policy = load_policy(
+            ModelSettings.model_validate({"path": str(folder), "device": "cpu", "lora": {"rank": RANK}})
+        )
         torch.manual_seed(1)
         path, before = list(range(3, 99)), learner_logprobs(policy, list(range(3, 99)))
         with torch.no_grad():
