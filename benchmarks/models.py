@@ -592,9 +592,8 @@ def _trained(result: Mapping[str, Any]) -> list[str]:
         lines += ["| model | adapters | off | changed |", "|---|---|---|---|"]
         for name, row in part["rows"].items():
             kind, how = name.split()
-            figures = [_told(row), ""]
-            if "logprob" in row:
-                figures = [f"{row[key]:.0e}" for key in ("logprob", "changed")]
+            known = "logprob" in row
+            figures = [f"{row[key]:.0e}" for key in ("logprob", "changed")] if known else [_told(row), ""]
             lines.append(f"| {kind} | {how} | {' | '.join(figures)} |")
     return lines
 
