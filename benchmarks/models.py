@@ -3,12 +3,14 @@
     python benchmarks/models.py --out models.json [--page docs/models.md] [--quick] [--only llama mamba] [--rest]
     python benchmarks/models.py --out models.json --runs [--rest] [--only lfm2] [--engine vllm]
     python benchmarks/models.py --out models.json --adapters
+    python benchmarks/models.py --out models.json --step [--rest]
 
 Each is built by one recipe of small values, with random weights, and loaded as a run would load it. Rows that branch,
 longer than its windows and chunks, then go through it as a learner sends them, and prompts of several lengths are
 sampled and continued. All is compared with transformers' own forward of each row alone, in float32. Then the weights
 are rounded to bfloat16, and the rows that branch go through the model again.
 
+With --step each that runs is saved, and trained from its folder for a step of GRPO, whose model transformers loads.
 With --runs some of them are trained for ten steps by recipes as they are shipped, on small tasks and a graded reward,
 and once more from the middle of the run; with --engine vllm they are sampled by vLLM, where that is installed. With
 --adapters vLLM computes models with LoRA adapters, merged into the weights and beside them.
@@ -21,6 +23,7 @@ import copy
 import json
 import logging
 import multiprocessing
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +62,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("head_dim", "swa_head_dim", "kv_channels", "attention_head_size", "dim_head", "rotary_dim"), 8),
     **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_head_dim"), 8),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "o_lora_rank", "hc_lowrank", "adapter_rank"), 8),
+    "dim_model_base": 32,  # logits are scaled by its share of the width
     "index_topk": 4,
     "index_n_heads": 16,  # with few heads many keys have a score of exactly 0, and which of them are taken is chance
     "n_shared_experts": 1,
@@ -194,7 +198,7 @@ def _small(config: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if has(name)} | nested
 
 
-LAST = {"examined": "bf16", "ran": "resumed_to_the_bit", "adapted": "logprob"}
+LAST = {"examined": "bf16", "stepped": "grad_norm", "ran": "resumed_to_the_bit", "adapted": "logprob"}
 """What a row has at its end, by what measures it."""
 MERGED = ("merged", "beside")
 """Where adapters are."""
@@ -408,6 +412,33 @@ def tiny(kind: str, engine: str = "embedded") -> Any:
     return policy_of(model, character_tokenizer(context=512), logits_alone(model))
 
 
+def stepped(kind: str) -> dict[str, Any]:
+    """A step of GRPO from a folder, as a user's first one: whether it has a gradient, and the learner the engine's
+    log-probabilities.
+
+    Raises:
+        Exception: it does not run, or transformers does not load what it leaves.
+    """
+    import tempfile
+
+    from transformers import AutoModelForCausalLM
+
+    from lyceum.models.load import save_policy
+    from lyceum.recipe.schema import load_recipe
+    from lyceum.training.train import train
+
+    with tempfile.TemporaryDirectory(prefix="lyceum-models-") as place:
+        save_policy(tiny(kind), Path(place) / "model")
+        keys = [
+            f"model={place}/model", f"output={place}", "steps=1", "tasks_per_step=2", "evaluate.n=0",
+            f"reward={{kind: function, function: '{__file__}:varied'}}", "trust_code=true", *RECIPES["grpo"],
+        ]  # fmt: skip
+        run = train(load_recipe("grpo", keys))
+        AutoModelForCausalLM.from_pretrained(run / "model")
+        (step,) = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {"mismatch": step.get("importance/mismatch"), "grad_norm": step["grad_norm"]}
+
+
 def ran(kind: str, name: str, engine: str) -> dict[str, Any]:
     """What ten steps of a recipe show: log-probabilities of engine and learner, the bits of a resumed run, the folder.
 
@@ -532,6 +563,11 @@ def digits(completion: str, **_: Any) -> float:
     return sum(map(str.isdigit, completion)) / (1 + len(completion))
 
 
+def varied(completion: str, **_: Any) -> float:
+    """A reward that differs between most completions, whatever the model."""
+    return sum(map(ord, completion)) % 7 / 6
+
+
 def page(result: Mapping[str, Any]) -> str:
     """The table as a page of the documentation."""
     rows: Mapping[str, Mapping[str, Any]] = result["models"]
@@ -548,6 +584,7 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         *(f"- *{name}*: {text}" for name, text in DEFINITIONS.items()),
         "",
+        *_stepped(result.get("step", {})),
         _hybrids(),
         "",
         "| model | runs over | layers | log-probability | gradient | sampled | bf16 log-probability | bf16 gradient |",
@@ -568,6 +605,27 @@ def page(result: Mapping[str, Any]) -> str:
             if row["runs"] == runs
         ]
     return "\n".join([*lines, *_trained(result)]) + "\n"
+
+
+def _stepped(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What ``--step`` shows, in a sentence."""
+    if not rows:
+        return []
+    done = {kind: row for kind, row in rows.items() if row.get("grad_norm", 0) > 0}
+    rest = {
+        kind: re.sub(r"model.path: \S+", "its folder", _told(row).partition(";")[0])
+        if "error" in row
+        else "its completions are all alike"
+        for kind, row in rows.items()
+        if kind not in done
+    }
+    lines = [
+        f"Saved, and trained from its folder for a step of `grpo`, {len(done)} of {len(rows)} have a gradient, "
+        f"log-probabilities of the engine within {max(row['mismatch'] for row in done.values()):.0e} nats of the "
+        f"learner's, and leave a folder that transformers loads. {'The others:' if rest else ''}",
+        "",
+    ]
+    return [*lines, *(f"- {kind}: {why}" for kind, why in rest.items()), ""] if rest else lines
 
 
 def _trained(result: Mapping[str, Any]) -> list[str]:
@@ -659,6 +717,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", help="only these kinds")
     parser.add_argument("--rest", action="store_true", help="keep the rows that --out has, and add the missing ones")
+    parser.add_argument("--step", action="store_true", help="train each that runs for a step instead")
     parser.add_argument("--runs", action="store_true", help=f"train {', '.join(RUNS)} instead")
     parser.add_argument("--engine", choices=ENGINES, default="embedded", help="what samples with --runs")
     parser.add_argument("--adapters", action="store_true", help=f"adapters of {', '.join(ADAPTED)} in vLLM instead")
@@ -684,6 +743,10 @@ def main() -> None:
         part = "runs" if options.engine == "embedded" else f"runs_{options.engine}"
         kinds = options.only or RUNS[:1] if options.quick else options.only or RUNS
         wanted = {f"{kind} {name}": (ran, kind, name, options.engine) for name in RECIPES for kind in kinds}
+    elif options.step:
+        part = "step"
+        run = [kind for kind, row in result["models"].items() if row["runs"] not in ("refused", "not built")]
+        wanted = {kind: (stepped, kind) for kind in options.only or run}
     else:
         part = "models"
         kinds = options.only or (QUICK if options.quick else sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
