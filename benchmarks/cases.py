@@ -181,4 +181,5 @@ def _sums(file: Path, count: int = 2048) -> dict[str, Any]:
 def _dataset(file: Path, rows: list[dict[str, str]]) -> dict[str, Any]:
     unique = list({row["prompt"]: row for row in rows}.values())
     file.write_text("".join(json.dumps(row) + "\n" for row in unique))
-    return {"kind": "dataset", "path": str(file), "verifier": "exact"}
+    # All rows, as TRL trains on them: two checkouts may hold different ones out, and then draw others.
+    return {"kind": "dataset", "path": str(file), "verifier": "exact", "heldout_share": 0}
