@@ -149,7 +149,7 @@ RECIPES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What is smaller than in the recipe."""
-ENGINES = {"embedded": (), "vllm": ("engine={kind: vllm, cache_gib: 0.1, max_sequences: 16}",)}
+ENGINES = {"embedded": (), "vllm": ("engine={kind: vllm, cache_gib: 0.1, max_sequences: 16, entropy_from: 99}",)}
 """Settings of each."""
 QUICK = ("llama", "qwen3_5_text", "mamba", "bert")
 SECONDS = 900

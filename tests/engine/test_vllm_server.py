@@ -235,6 +235,30 @@ def test_the_most_likely_tokens_are_reported(fake, policy):
     assert [[token for token, _ in row] for row in got.top] == [[token for token, _ in row] for row in expected.top]
 
 
+def test_entropies_are_the_embedded_engines_where_all_tokens_are_asked_for_and_less_where_few_are(fake, policy):
+    vocabulary = policy.output.weight.shape[0]
+    (expected,) = one(EmbeddedConfig().build(policy), sampling=GREEDY, entropy=True)
+    (whole,) = one(config(fake(), entropy_from=10 * vocabulary).build(policy), sampling=GREEDY, entropy=True)
+    assert whole.entropy == pytest.approx(expected.entropy, abs=1e-4)
+    assert max(expected.entropy) > 0.1
+    assert whole.top == []
+    (few,) = one(config(fake(), entropy_from=2).build(policy), sampling=GREEDY, entropy=True, top=1)
+    assert all(less <= nats + 1e-4 for less, nats in zip(few.entropy, expected.entropy, strict=True))
+    assert [len(row) for row in few.top] == [1] * len(few.tokens)
+    with pytest.raises(ValueError, match="knows no entropy"):
+        one(config(fake()).build(policy), sampling=GREEDY, entropy=True)
+
+
+def test_branching_by_entropy_takes_vllm_where_it_is_told_to_give_entropies():
+    keys = ["engine=vllm-server", "engine.urls=[http://localhost:1]"]
+    with pytest.raises(RecipeError, match="gives no entropy"):
+        load_recipe("arpo", keys)
+    load_recipe("arpo", [*keys, "engine.entropy_from=20"])
+    cool = ["engine.entropy_from=20", "rollout.sampling.temperature=0.7"]
+    with pytest.raises(RecipeError, match=r"engine\.entropy_from: got 20.*at temperature 1"):
+        load_recipe("arpo", [*keys, *cool])
+
+
 def test_a_stop_string_ends_a_sample_at_its_last_token(fake, policy, monkeypatch):
     whole = one(EmbeddedConfig().build(policy), sampling=GREEDY)[0].tokens
     stop = policy.decode(whole[3:5])

@@ -48,6 +48,9 @@ axis of heads, as those of DeepSeek-V3 and LFM2 do."""
 STATES = {"linear_attention", "conv", "mamba", "hybrid"}
 """Layers, by a configuration's ``layer_types``, that carry a state."""
 
+MOST_REPORTED = 20
+"""Most likely tokens that vLLM reports of each drawn one where it is not told otherwise."""
+
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 0.01, 2.0
 """vLLM raises lower temperatures than the first, except 0, and refuses higher ones than the second."""
 
@@ -78,11 +81,16 @@ class VllmConfig(EngineSettings):
     model_logprob: bool = True
     """Give the model's own log-probabilities too. They are free at temperature 0, and at 1 without truncation; other
     samples are scored by one more forward pass. ``false`` leaves that out where nothing reads them."""
+    entropy_from: int | None = Field(None, ge=2, le=1_000_000)
+    """Number of most likely tokens that a token's entropy is computed from, where a method reads entropies; the others
+    count as one, so that it is at most the true entropy, and is that where no others are left. ARPO's authors take 20.
+    Each costs time. Null: no entropy is given."""
 
     @property
     def offers(self) -> frozenset[Gift]:
         # Its grammars are compiled by one of several back ends, whose masks the learner could not repeat.
-        return super().offers - {"constraint", "entropy", *(() if self.model_logprob else ("model_logprob",))}
+        without = {"constraint"} if self.entropy_from else {"constraint", "entropy"}
+        return super().offers - without - (frozenset() if self.model_logprob else {"model_logprob"})
 
     def check(self, stage: Composition) -> list[str]:
         lines: list[str] = []
@@ -93,6 +101,11 @@ class VllmConfig(EngineSettings):
             )
         if stage.rollout is not None and (line := unsupported(stage.rollout.sampling, self.kind)):
             lines.append(f"sampling.{line}")
+        if self.entropy_from and stage.rollout is not None and not own_distribution(stage.rollout.sampling):
+            lines.append(
+                f"engine.entropy_from: got {self.entropy_from}, but vLLM tells of the distribution drawn from alone; "
+                "allowed: null, or sampling at temperature 1 without top_k, top_p and min_p"
+            )
         return lines
 
     def build(self, policy: Policy) -> VllmEngine:
@@ -115,9 +128,13 @@ def own_distribution(s: Sampling) -> bool:
     return s.temperature == 0 or (s.temperature == 1 and not s.top_k and s.top_p == 1 and not s.min_p)
 
 
-def sampling_params(request: Request, max_model_len: int, stop_ids: Iterable[int]) -> dict[str, Any]:
+def sampling_params(
+    request: Request, max_model_len: int, stop_ids: Iterable[int], *, entropy_from: int = 0
+) -> dict[str, Any]:
     """Arguments of vLLM's SamplingParams for a request, without its seeds and its stop strings.
 
+    Args:
+        entropy_from: number of most likely tokens to report for an entropy; 0 where none can be requested.
     Raises:
         ValueError: vLLM cannot draw so, or has no room for a token more.
     """
@@ -132,9 +149,9 @@ def sampling_params(request: Request, max_model_len: int, stop_ids: Iterable[int
     if line := unsupported(sampling):
         raise ValueError(line)
     by_rule = not isinstance(sampling.temperature, int | float)
-    if sampling.constraint is not None or request.entropy or by_rule:
+    if sampling.constraint is not None or (request.entropy and not entropy_from) or by_rule:
         raise ValueError("vLLM repeats no constraint, and knows no entropy and no rule: see VllmConfig.offers")
-    if request.top and not own_distribution(sampling):
+    if (request.top or request.entropy) and not own_distribution(sampling):
         raise ValueError("vLLM reports the most likely tokens at temperature 0, or at 1 without truncation")
     return {
         "temperature": sampling.temperature,
@@ -143,8 +160,14 @@ def sampling_params(request: Request, max_model_len: int, stop_ids: Iterable[int
         "min_p": sampling.min_p,
         "max_tokens": min(sampling.max_completion_tokens, left),
         "stop_token_ids": sorted({*stop_ids, *sampling.stop_token_ids}),
-        "logprobs": request.top,  # of so many besides the drawn token's
+        # Of so many besides the drawn token's.
+        "logprobs": max(request.top, entropy_from) if request.entropy else request.top,
     }
+
+
+def entropy_tokens(config: VllmConfig, policy: Policy) -> int:
+    """Number of most likely tokens that an entropy is computed from; 0 where none is given."""
+    return min(config.entropy_from or 0, policy.output.weight.shape[0])
 
 
 def require_room(tokens: Sequence[int], max_model_len: int) -> None:
@@ -177,10 +200,21 @@ async def continuations(
             of_model,
             [engine.version] * len(each.tokens),
             each.finish,
-            each.top,
+            [row[: request.top] for row in each.top] if request.top else [],
+            [entropy_of(nats for _, nats in row) for row in each.top] if request.entropy else [],
         )
         for each, of_model in zip(drawn, model, strict=True)
     ]
+
+
+def entropy_of(likeliest: Iterable[float]) -> float:
+    """Entropy (nats) of a distribution of which some tokens' log-probabilities are known; the others count as one.
+
+    H = -sum_i p_i log p_i - r log r,  r = 1 - sum_i p_i
+    """
+    known = [(math.exp(nats), nats) for nats in likeliest if nats > -math.inf]
+    rest = max(0.0, 1.0 - math.fsum(p for p, _ in known))
+    return -math.fsum(p * nats for p, nats in known) - (rest * math.log(rest) if rest else 0.0)
 
 
 def learner_logprobs(policy: Policy, tokens: Sequence[int], temperature: float = 1.0) -> list[float]:
@@ -266,7 +300,9 @@ class VllmEngine:
         return self._computed
 
     async def extend(self, request: Request) -> list[Continuation]:
-        params = sampling_params(request, self.max_model_len, self.policy.stop_ids)
+        params = sampling_params(
+            request, self.max_model_len, self.policy.stop_ids, entropy_from=entropy_tokens(self.config, self.policy)
+        )
         loop = asyncio.get_running_loop()
         pending = [
             Pending(
@@ -276,7 +312,7 @@ class VllmEngine:
                 request.order,
                 request.sampling.stop,
                 request.written,
-                top_k=request.top,
+                top_k=params["logprobs"],
             )
             for seed in request.seeds
         ]
@@ -524,6 +560,7 @@ class Server:
                 enable_prefix_caching=not current_platform.is_cpu() or caches_prefixes_on_cpu(architecture),
                 async_scheduling=False,  # one token per step: a stop string ends a sample at once
                 logprobs_mode="processed_logprobs",
+                max_logprobs=max(MOST_REPORTED, settings.entropy_from or 0),
                 disable_log_stats=True,
             )
             try:

@@ -28,10 +28,12 @@ from lyceum.engine._servers import ServerFailure, ServerRequest, Servers, VllmSe
 from lyceum.engine._transfer import How
 from lyceum.engine.vllm import (
     FOR_CPU,
+    MOST_REPORTED,
     DrawnSequence,
     VllmConfig,
     caches_prefixes_on_cpu,
     continuations,
+    entropy_tokens,
     require_room,
     sampling_params,
 )
@@ -175,7 +177,9 @@ class VllmServerEngine:
         return self._computed
 
     async def extend(self, request: Request) -> list[Continuation]:
-        params = sampling_params(request, self.max_model_len, self.policy.stop_ids)
+        params = sampling_params(
+            request, self.max_model_len, self.policy.stop_ids, entropy_from=entropy_tokens(self.config, self.policy)
+        )
         progress.sampled(sequences=len(request.seeds))
         drawn: list[DrawnSequence] = await gather(self._drawn(request, params, seed) for seed in request.seeds)
         return await continuations(self, self.config, request, drawn)  # each reply says that it is of these weights
@@ -276,6 +280,7 @@ def own_arguments(config: VllmServerConfig, folder: Path, dtype: str, max_model_
         *([] if torch.cuda.is_available() else ["--compilation-config", to_json(FOR_CPU)]),
         *([] if caches or torch.cuda.is_available() else ["--no-enable-prefix-caching"]),
         *("--logprobs-mode", "processed_logprobs"),
+        *("--max-logprobs", str(max(MOST_REPORTED, config.entropy_from or 0))),
         *("--weight-transfer-config", to_json({"backend": config.backend})),
         *("--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),
     ]
