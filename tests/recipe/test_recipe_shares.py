@@ -25,6 +25,7 @@ INTENDED = {
     "cos-m-o-s": {"curiosity": "whether the text is a chain (one that is none earns half)"},
     "cure": {"task": OVERLONG},
     "dapo": {"task": OVERLONG},
+    "deepmath-103k": {"task": OVERLONG},
     "deepsearch": {"outcome": OVERLONG},
     "empg": {"outcome": "With their zeta the bonus is a nuance"},
     "extract-method": {"outcome": KL},
