@@ -254,6 +254,8 @@ def learnt(case: Mapping[str, Any]) -> dict[str, Any]:
 
 # Time ----------------------------------------------------------------------------------------------------------------
 
+VERIFIERS = 64
+"""Processes that grade: one for each completion of a step, so that in the synchronous run none waits for another."""
 SLEEPS = """
 import random, time
 
@@ -270,13 +272,13 @@ def time_(options: Any) -> Cases:
         more = [f"runtime.staleness={staleness}", "runtime.ratio=behaviour"]
         cases += [["runtime=processes", f"runtime.order={order}", *more] for order in ("fixed", "ready")]
     for keys in cases:
-        yield {"keys": keys, "steps": steps}, lambda keys=keys: waited(keys, steps)
+        yield {"keys": keys, "steps": steps, "verifiers": VERIFIERS}, lambda keys=keys: waited(keys, steps)
 
 
 def waited(keys: list[str], steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "own.py").write_text(SLEEPS)
-        reward = f"reward={json.dumps({'function': f'{work}/own.py:score', 'processes': 16})}"
+        reward = f"reward={json.dumps({'function': f'{work}/own.py:score', 'processes': VERIFIERS})}"
         run = train(load_recipe("grpo", [*brief(work, "run"), f"steps={steps}", reward, "trust_code=true", *keys]))
         metrics = read_run_folder(run).metrics[1:]  # the first step waits for the worker to load
         began = read_run_folder(run).metrics[0]["time"]
