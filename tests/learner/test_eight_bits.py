@@ -4,15 +4,12 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from random_trees import letters, random_trees
+from learner_steps import trained
 from tiny_models import plain_model, policy_like
 
-from lyceum.core.forest import build_forest
-from lyceum.core.types import Credited
 from lyceum.learner import local
 from lyceum.learner.fsdp import FsdpConfig
 from lyceum.learner.local import LocalConfig
-from lyceum.objective.ppo_clip import PPOClip
 from lyceum.recipe.schema import load_recipe
 from lyceum.run import checkpoint
 from lyceum.training.train import check
@@ -26,14 +23,6 @@ def learner(optimizer):
     # wide enough for matrices of 4096 numbers, from which on moments are in 8 bits
     settings = LocalConfig(lr=1e-3, weight_decay=0.1, optimizer=optimizer)
     return settings.build(policy_like(plain_model(hidden_size=96)), total_steps=10, needs=frozenset())
-
-
-def trained(learner, steps):
-    for step in steps:
-        forest = build_forest(random_trees(13 + step), decode=letters)
-        advantage = torch.randn(forest.n_rows, generator=torch.Generator().manual_seed(step))
-        learner.step(forest, Credited(advantage[:, None] * forest.trainable(forest.rows())), PPOClip().build())
-    return [p.detach().clone() for p in learner.parameters]
 
 
 @installed

@@ -4,13 +4,11 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from random_trees import letters, random_trees
+from learner_steps import trained
 from tiny_models import plain_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from lyceum.core.forest import build_forest
-from lyceum.core.types import Credited
 from lyceum.learner.local import LocalConfig
 from lyceum.models import load, rounded
 from lyceum.models.eight_bits import Linear8bit, hold_in_8_bits, in_8_bits, unpacked
@@ -19,7 +17,6 @@ from lyceum.models.policy import Policy
 from lyceum.models.rounded import rounded_layers, weight_of
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import TreePlan
-from lyceum.objective.ppo_clip import PPOClip
 from lyceum.recipe.schema import load_recipe
 from lyceum.run import checkpoint
 from lyceum.utils.errors import RecipeError
@@ -192,14 +189,6 @@ def learner(plain, kind):
     policy = load_policy(settings_of(plain, kind))
     spread_adapters(policy)
     return LocalConfig(lr=1e-3).build(policy, total_steps=4, needs=frozenset())
-
-
-def trained(learner, steps):
-    for step in steps:
-        forest = build_forest(random_trees(13 + step), decode=letters)
-        advantage = torch.randn(forest.n_rows, generator=torch.Generator().manual_seed(step))
-        learner.step(forest, Credited(advantage[:, None] * forest.trainable(forest.rows())), PPOClip().build())
-    return [p.detach().clone() for p in learner.parameters]
 
 
 def test_what_rounding_needs_is_said_before_anything_loads(monkeypatch):
