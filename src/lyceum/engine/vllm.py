@@ -83,7 +83,7 @@ class VllmConfig(EngineSettings):
     samples are scored by one more forward pass. ``false`` leaves that out where nothing reads them."""
     entropy_from: int | None = Field(None, ge=2, le=1_000_000)
     """Number of most likely tokens that a token's entropy is computed from, where a method reads entropies; the others
-    count as one, so that it is at most the true entropy, and is that where no others are left. ARPO's authors take 20.
+    count as one, so that it is at most the true entropy, and is that where no others are left. ARPO's authors read 10.
     Each costs time. Null: no entropy is given."""
 
     @property
