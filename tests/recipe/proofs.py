@@ -109,6 +109,16 @@ LINES: dict[str, Proof] = {
         ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
     ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
+    "cls-rl-pictures": Proof(
+        [LEARNS],
+        {
+            'reward={kind: exact, extract: {after: "#"}}': "grades",
+            "stages.rl.curriculum.only=[think]": "draw",
+            "objective.kl.coefficient=0": "weights",
+        },
+        SEES,
+        beside=A_START,
+    ),
     "craft-gui": Proof(
         ["reward/part/task#2", "reward/part/format", LEARNS],
         {

@@ -1,19 +1,31 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof
+from lyceum.recipe.proof import Proof, stages
+
+ACTED = [
+    "guidance/thought-corrector/thoughts/corrected",
+    "guidance/thought-corrector/tokens/kept",
+    "imitated/rows",
+]
 
 PROOFS = {
     "gtr": Proof(
-        [
-            "guidance/thought-corrector/thoughts/corrected",
-            "guidance/thought-corrector/tokens/kept",
-            "imitated/rows",
-        ],
+        ACTED,
         {
             "guidance=[]": "generation",
             "objective.imitation=0": "weights",
             "guidance.0.share=0.5": "generation",
         },
         ["steps=2", "tasks_per_step=4"],
+    ),
+    "gtr-pictures": Proof(
+        ACTED,
+        {
+            "stages.rl.guidance=[]": "generation",
+            "stages.rl.objective.imitation=0": "weights",
+            "stages.rl.guidance.0.share=0.5": "generation",
+        },
+        [*stages(1, 2), "model={beside}/model"],
+        beside=[*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
     ),
 }
