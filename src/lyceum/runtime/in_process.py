@@ -108,7 +108,8 @@ class InProcess:
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
         self._back = asyncio.Event()
-        self.endpoint = ChatEndpoint(policy.renderer, policy.context_length)
+        self._endpoint: ChatEndpoint | None = None
+        """None before the first episode of an agent."""
 
     async def run(
         self,
@@ -168,7 +169,8 @@ class InProcess:
         try:
             return await gather([one(context) for context in contexts])
         finally:
-            await self.endpoint.close()
+            if self._endpoint is not None:
+                await self._endpoint.close()
 
     async def beside(
         self, task: Task, rollout: Rollout, *, key: SeedKey, place: int, samples: int | None, step: int, progress: float
@@ -250,8 +252,10 @@ class InProcess:
             hold.asking = int(asks)
             self._back.set()
 
+        if self._endpoint is None:
+            self._endpoint = ChatEndpoint(self.policy.renderer, self.policy.context_length)
         try:
-            async with self.endpoint.serving(context, number, sampling, limits, turned) as served:
+            async with self._endpoint.serving(context, number, sampling, limits, turned) as served:
                 yield served
         finally:
             self._holds.discard(hold)

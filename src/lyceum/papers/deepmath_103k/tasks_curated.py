@@ -19,8 +19,7 @@ from lyceum.core.types import Grader, GradingContext, Hint, LeftOut, Origin, Spl
 from lyceum.papers.deepmath_103k._near_duplicates import Likeness, Neighbour
 from lyceum.papers.deepmath_103k._same_problem import AtLoad, SameProblem
 from lyceum.reward.scorer.base import question_of
-from lyceum.tasks._split import check_index
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import printable, quoted

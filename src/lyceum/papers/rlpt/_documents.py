@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, UInt
 
 from lyceum.core.types import Row
-from lyceum.tasks._split import checksum
+from lyceum.tasks.base import checksum
 from lyceum.tasks.rows import DatasetRows, UnreadableRow, is_named_as_file, kind_of, read_rows
 from lyceum.utils.documents import DATA, DocumentError, read_json
 from lyceum.utils.errors import RecipeError, nearest

@@ -20,8 +20,7 @@ from lyceum.core.types import Grader, Split, Task, TaskSource
 from lyceum.papers.rlpt._documents import Documents, read_documents
 from lyceum.reward.base import combine
 from lyceum.reward.scorer.base import question_of
-from lyceum.tasks._split import check_index, held_out
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, held_out
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.errors import RecipeError, nearest

@@ -19,8 +19,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.models.see import data_uri
-from lyceum.tasks._split import check_index, draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
 from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
 
 ScreenAsk = Literal["find", "click", "type", "scroll"]
