@@ -16,6 +16,7 @@ from ended_processes import has_ended
 from fake_vllm import REPLIES, FakeVllm
 from vllm_requests import close, extend, jolted, tokens
 
+from lyceum.analysis.proving import without_metrics
 from lyceum.cli import main
 from lyceum.core.settings import Composition
 from lyceum.core.types import Request, Sampling
@@ -27,7 +28,6 @@ from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
 from lyceum.run.digests import read_digests
-from lyceum.training.proving import without_metrics
 from lyceum.training.train import train
 from lyceum.utils.errors import Diverged, RecipeError, ServersLost
 

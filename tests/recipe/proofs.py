@@ -240,11 +240,6 @@ LINES: dict[str, Proof] = {
         [*stages(1, 2), "tasks.levels=[1]", "model={beside}/model"],
         beside=[*stages(36, 1, tasks=1), *SOON_LEARNT],
     ),
-    "rest-mcts": Proof(
-        ["value/updates", "traces/found"],
-        {"value.lr=1e-30": "generation"},
-        ["steps=2", "rounds=2", "tasks_per_round=2"],
-    ),
     "rlmt": Proof(
         ["reward/part/model/shown", "labels/factor/1", LEARNS],
         {"stages.1.reward.1.shown=whole": "grades", "stages.0.shown=whole": "grades"},

@@ -12,9 +12,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.steps import grow, split, step_ends, write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
-from lyceum.rollout._growth import at_most, extend_to_end
-from lyceum.rollout._search import SearchSettings
-from lyceum.rollout._value_tree import (
+from lyceum.papers.rest_mcts._value_tree import (
     ValuedStep,
     back_up_children,
     back_up_sum,
@@ -24,7 +22,9 @@ from lyceum.rollout._value_tree import (
     smoothed_uct,
     ucb,
 )
-from lyceum.rollout.beam import evenly
+from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._search import SearchSettings
+from lyceum.utils.numbers import evenly
 
 
 class ValueMCTS(SearchSettings):

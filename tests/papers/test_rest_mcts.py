@@ -8,9 +8,9 @@ from tree_fakes import FakeTreeContext
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin, Task
+from lyceum.papers.rest_mcts._value_tree import ValuedStep, back_up_children, back_up_sum, hide, smoothed_uct, ucb
+from lyceum.papers.rest_mcts.rollout_value_mcts import GreedySearch, ValueMCTS
 from lyceum.recipe.schema import load_recipe
-from lyceum.rollout._value_tree import ValuedStep, back_up_children, back_up_sum, hide, smoothed_uct, ucb
-from lyceum.rollout.value_mcts import GreedySearch, ValueMCTS
 
 
 class Valued(FakeTreeContext):
