@@ -198,7 +198,7 @@ class Processes(RuntimeSettings):
 
 
 class Workers:
-    """A stage's workers, and the snapshots that they read.
+    """A stage's workers, and the snapshots that they read. Implements :class:`lyceum.core.waves.RunsAhead`.
 
     Args:
         here: whose module is published, and whose guides' and graders' state workers grow with.
@@ -331,6 +331,12 @@ class Workers:
             assert part is not None
             trees.append(of_ticket(part.trees[place // len(parts)], ticket))
         return Grown(trees, sum(part.computed for part in grown), counted)
+
+    def idle(self) -> float | None:
+        blocked, lived = (sum(getattr(worker, what) for worker in self.workers) for what in ("blocked", "lived"))
+        for worker in self.workers:
+            worker.blocked = worker.lived = 0.0
+        return blocked / lived if lived else None
 
     def close(self) -> None:
         for worker in self.workers:
