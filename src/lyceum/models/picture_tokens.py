@@ -27,7 +27,6 @@ from lyceum.core.pictures import (
     id_and_place,
     is_picture,
     picture_of,
-    picture_parts,
     picture_token,
     rate_of,
 )
@@ -37,6 +36,7 @@ from lyceum.models.see import Pixels, data_uri, read_picture
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
 from lyceum.utils.library_messages import quiet
+from lyceum.utils.messages import picture_parts
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 

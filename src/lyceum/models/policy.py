@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from lyceum.core.forest import Forest
 from lyceum.core.types import FrozenName, Reduction
 from lyceum.models.bits import RULED_OUT, unpacked
-from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.flex import FlexPlan
 from lyceum.models.model_cache import ModelCache, ModelStates
@@ -34,6 +33,7 @@ from lyceum.models.tree_attention import (
 )
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
+from lyceum.utils.messages import check_text
 from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24

@@ -108,7 +108,8 @@ class InProcess:
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
         self._back = asyncio.Event()
-        self.endpoint = ChatEndpoint(policy.renderer, policy.context_length)
+        self._endpoint: ChatEndpoint | None = None
+        """None before the first episode of an agent."""
 
     async def run(
         self,
@@ -155,7 +156,7 @@ class InProcess:
             nonlocal rolling
             rolling -= 1
             if not rolling:
-                await self.endpoint.close()  # now: another call may use it while trees of this one are graded
+                await self._serve_nobody()  # now: another call may use it while trees of this one are graded
                 if drawn is not None:
                     drawn()
 
@@ -182,7 +183,11 @@ class InProcess:
             return await gather([one(context) for context in contexts])
         finally:
             if rolling:
-                await self.endpoint.close()
+                await self._serve_nobody()
+
+    async def _serve_nobody(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.close()
 
     async def beside(
         self, task: Task, rollout: Rollout, *, key: SeedKey, place: int, samples: int | None, step: int, progress: float
@@ -264,8 +269,10 @@ class InProcess:
             hold.asking = int(asks)
             self._back.set()
 
+        if self._endpoint is None:
+            self._endpoint = ChatEndpoint(self.policy.renderer, self.policy.context_length)
         try:
-            async with self.endpoint.serving(context, number, sampling, limits, turned) as served:
+            async with self._endpoint.serving(context, number, sampling, limits, turned) as served:
                 yield served
         finally:
             self._holds.discard(hold)

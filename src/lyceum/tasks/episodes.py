@@ -24,8 +24,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import SERVED_MODEL, Grade, Grader, Split, Task
 from lyceum.reward.base import allow_code, code_allowed, each
 from lyceum.reward.pool import WorkerError, WorkerPool
-from lyceum.tasks._split import check_index, checksum, held_out
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, checksum, held_out
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.messages import prompt_text, text_of

@@ -147,9 +147,11 @@ def replayed_tokens(forest: Forest) -> Tensor:
 
 
 def ratio_metrics(forest: Forest) -> dict[str, float]:
-    """How far the policy has moved since recorded tokens were sampled, before the step's updates: means over them."""
-    if AGE not in forest.columns:
-        return {}
+    """How far the policy has moved since recorded tokens were sampled, before the step's updates: means over them.
+
+    Args:
+        forest: with the column of ages.
+    """
     start = forest.columns.get(START_LOGPROB, forest.columns["old_logprob"])
     moved = (start - forest.behaviour_logprob)[replayed_tokens(forest)]
     if not len(moved):

@@ -34,12 +34,14 @@ class Method:
     """What turns a forest into a loss.
 
     Attributes:
+        own_credit: whether the credit is the user's own, so that what it returns is checked.
         reward: the parts that have a weight, by name; none where shares of the advantages are not asked for.
     """
 
     stage: Online | Offline
     credit: Credit
     objective: Objective
+    own_credit: bool = False
     reward: Mapping[str, RewardSettings] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +57,8 @@ class Method:
             objective = cast(Objective, CheckedObjective(named(stage.objective), objective))
         given = reward if stage.reward is None else stage.reward
         parts = {name: part for name, part in zip(part_names(given), given, strict=True) if part.weight}
-        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective, parts)
+        credit = require_built(stage.credit, stage.credit.build(), Credit)
+        return cls(stage, credit, objective, is_own(type(stage.credit)), parts)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -123,7 +126,9 @@ class Method:
         """A step's advantages, and the metrics of its updates."""
         with self.learning():
             forest, credited = self.prepared(learner, forest)
-            metrics: StepMetrics = learner.step(forest, credited, self.objective) | ratio_metrics(forest)
+            metrics: StepMetrics = learner.step(forest, credited, self.objective)
+            if AGE in forest.columns:
+                metrics |= ratio_metrics(forest)
             self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
         if forest.untrained is not None:
@@ -151,9 +156,9 @@ class Method:
             Diverged: one is not finite.
             RunError: they are not laid out as the forest's rows.
         """
-        settings = self.stage.credit
-        if not is_own(type(settings)):
+        if not self.own_credit:
             return self.credit(forest)
+        settings = self.stage.credit
         try:
             credited = self.credit(forest)
         except RunError as error:  # of lyceum's own helpers, which do not know for whom they work

@@ -1,0 +1,279 @@
+"""Drawn screens of things to click: finding one of them, and choosing the action that an instruction asks for.
+
+A screen is 16 by 16 units of three pixels, times ``scale``. On it are boxes, discs and triangles, each named by its
+colour and form. ``red disc?`` is answered by its box, ``3,2,7,6``: left, top, right and bottom, in units from the top
+left corner. An action is written ``click 5,4``, ``type blue`` or ``scroll down``.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from lyceum.core.settings import TasksSettings
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Split, Task
+from lyceum.models.see import data_uri
+from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
+from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
+
+ScreenAsk = Literal["find", "click", "type", "scroll"]
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, in units."""
+
+UNITS = 16
+UNIT = SIDE // UNITS
+FORMS = {"box": "rectangle", "disc": "ellipse", "triangle": "polygon"}
+LEVELS = 3
+_TRIES = 200
+_SIDES = (("up", 1), ("down", 1), ("left", 0), ("right", 0))
+"""Where something is cut off, and the axis along which one scrolls."""
+
+
+class Widget(NamedTuple):
+    """Something on a screen."""
+
+    colour: str
+    form: str
+    box: tuple[int, int, int, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.colour} {self.form}"
+
+    @property
+    def shape(self) -> Shape:
+        left, top, right, bottom = (UNIT * edge for edge in self.box)
+        right, bottom = right - 1, bottom - 1  # Pillow draws these too
+        if self.form == "triangle":
+            return "polygon", self.colour, (left, bottom, (left + right) // 2, top, right, bottom)
+        return FORMS[self.form], self.colour, (left, top, right, bottom)
+
+
+class Screens(TasksSettings):
+    """Drawn screens, for models that see: where something is, or which action an instruction asks for."""
+
+    kind: Literal["screens"] = "screens"
+    asks: tuple[ScreenAsk, ...] = ("click", "type", "scroll")
+    """What is asked, in turn: the box of something; clicking it; typing the colour of the only thing of its form;
+    scrolling to where something is cut off."""
+    levels: tuple[int, ...] = (1, 2, 3)
+    """Things on the screen: two for each level. At level 3 what is asked for is small. Tasks cycle through them."""
+    questions: Literal["short", "sentence"] = "short"
+    """``click red disc``, for the small model; or a sentence that says how to answer."""
+    scale: int = Field(1, ge=1, le=32)
+    """How many times 48 pixels a screen has each way."""
+    size: int = Field(100_000, ge=1)
+    """Tasks in each split."""
+
+    _levels_are_usable = levels_within(1, LEVELS, "levels")
+
+    @field_validator("asks")
+    @classmethod
+    def _asks_are_different(cls, asks: tuple[ScreenAsk, ...]) -> tuple[ScreenAsk, ...]:
+        check_asks(asks, ASKS)
+        return asks
+
+    def build(self, split: Split, seed: int) -> ScreensSource:
+        return ScreensSource(self, split, seed)
+
+
+class ScreensSource(GeneratedSource[Screens]):
+    """A screen with its question is always in the same split."""
+
+    def __getitem__(self, index: int) -> Task:
+        check_index("screens", index, len(self))
+        settings = self.settings
+        ask, level = in_turn(settings.asks, settings.levels, index)
+        id = f"screens/{self.split}/{self.seed}/{ask}/{level}/{index}"
+        task = draw(id, self.split, lambda rng: _task(rng, ask, level), problem=seen_and_asked)
+        picture = {"type": "image", "image": data_uri(drawn(task.columns["shapes"], settings.scale))}
+        question = {"type": "text", "text": task.columns[settings.questions]}
+        kept = {name: value for name, value in task.columns.items() if name not in ("shapes", "short", "sentence")}
+        return replace(task, id=id, messages=({"role": "user", "content": [picture, question]},), columns=kept)
+
+    def grader(self) -> Grader:
+        return grade_leaves
+
+
+def _task(rng: random.Random, ask: ScreenAsk, level: int) -> Task | None:
+    made = ASKS[ask](rng, level)
+    if made is None:
+        return None
+    widgets, target, short, sentence, answer = made
+    left, top, right, bottom = target.box
+    columns = {
+        "ask": ask,
+        "level": level,
+        "box": list(target.box),
+        "area": (right - left) * (bottom - top) / UNITS**2,
+        "demonstration": answer,
+        "shapes": [widget.shape for widget in widgets],
+        "short": short,
+        "sentence": f"{sentence} The screen is {UNITS} units wide and high; 0,0 is its top left corner.",
+    }
+    return Task("", (), answer, columns, provenance="screens")
+
+
+# What is asked ---------------------------------------------------------------------------------------------------
+
+Asked = tuple[Sequence[Widget], Widget, str, str, str]
+"""What is on the screen, what is asked for, the question, the same as a sentence, the answer."""
+
+
+def _find(rng: random.Random, level: int) -> Asked | None:
+    widgets = _screen(rng, level)
+    if widgets is None:
+        return None
+    target = widgets[0]
+    sentence = f"Where is the {target.name}? Write its left, top, right and bottom edge: 3,2,7,6."
+    return widgets, target, f"{target.name}?", sentence, ",".join(map(str, target.box))
+
+
+def _click(rng: random.Random, level: int) -> Asked | None:
+    widgets = _screen(rng, level)
+    if widgets is None:
+        return None
+    target = widgets[0]
+    left, top, right, bottom = target.box
+    x, y = (left + right) // 2, (top + bottom) // 2
+    return widgets, target, f"click {target.name}", _sentence(f"click the {target.name}"), f"click {x},{y}"
+
+
+def _type(rng: random.Random, level: int) -> Asked | None:
+    widgets = _screen(rng, level)
+    if widgets is None or [widget.form for widget in widgets].count(widgets[0].form) > 1:
+        return None
+    target = widgets[0]
+    asked = f"type colour of {target.form}"
+    return widgets, target, asked, _sentence(f"type the colour of the {target.form}"), f"type {target.colour}"
+
+
+def _scroll(rng: random.Random, level: int) -> Asked | None:
+    """What is asked for touches one edge of the screen, and nothing else does."""
+    widgets = _screen(rng, level, inside=1)
+    if widgets is None:
+        return None
+    direction, axis = rng.choice(_SIDES)
+    first = [*widgets[0].box]
+    moved = -first[axis] if direction in ("up", "left") else UNITS - first[axis + 2]
+    first[axis], first[axis + 2] = first[axis] + moved, first[axis + 2] + moved
+    target = widgets[0]._replace(box=(first[0], first[1], first[2], first[3]))
+    if any(_near(target.box, widget.box) for widget in widgets[1:]):
+        return None
+    sentence = _sentence(f"scroll to show all of the {target.name}, which goes on beyond the edge")
+    return [target, *widgets[1:]], target, f"show {target.name}", sentence, f"scroll {direction}"
+
+
+ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
+    "find": _find,
+    "click": _click,
+    "type": _type,
+    "scroll": _scroll,
+}
+
+
+def _sentence(instruction: str) -> str:
+    return f"What is the one action to {instruction}? Write click 3,2 or type red or scroll up, with what fits here."
+
+
+def _screen(rng: random.Random, level: int, inside: int = 0) -> list[Widget] | None:
+    """Things apart from each other, of different names, at least ``inside`` units from each edge; the first is what is
+    asked for. None where they did not fit."""
+    names = rng.sample([(colour, form) for colour in COLOURS for form in FORMS], 2 * level)
+    widgets: list[Widget] = []
+    for n, (colour, form) in enumerate(names):
+        largest = 3 if level == LEVELS and n == 0 else 6
+        for _ in range(_TRIES):
+            width, height = rng.randint(2, largest), rng.randint(2, largest)
+            left, top = (rng.randint(inside, UNITS - inside - side) for side in (width, height))
+            box = left, top, left + width, top + height
+            if not any(_near(box, widget.box) for widget in widgets):
+                widgets.append(Widget(colour, form, box))
+                break
+        else:
+            return None
+    return widgets
+
+
+def _near(a: Box, b: Box) -> bool:
+    """Whether less than a unit is between two boxes."""
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
+
+
+# Grading ---------------------------------------------------------------------------------------------------------
+
+
+async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list[Grade]:
+    return [grade(task, leaf) for leaf in leaves]
+
+
+def grade(task: Task, leaf: Node) -> Grade:
+    """A box is right where its centre is on what was asked for, an action where its name and what it names are.
+
+    Parts of a box: ``hit`` (right), ``overlap`` and ``edges``; of an action: ``action`` (its name) and ``target``.
+    Truncated ones earn nothing.
+    """
+    text = "" if leaf.finish == "length" else leaf.completion.strip()
+    target: Box = tuple(task.columns["box"])
+    if task.columns["ask"] == "find":
+        found = read_box(text)
+        hit = found is not None and is_on((found[0] + found[2]) / 2, (found[1] + found[3]) / 2, target)
+        parts = {"hit": float(hit)}
+        parts |= {"overlap": 0.0 if found is None else overlap(found, target)}
+        parts |= {"edges": 0.0 if found is None else edges(found, target, UNITS)}
+        return Grade(float(hit), hit, parts=parts, answered=found is not None)
+    name, _, argument = text.partition(" ")
+    named = name == task.answer.partition(" ")[0]
+    if named and name == "click":
+        at = read_numbers(argument, 2)
+        right = at is not None and is_on(at[0], at[1], target)
+    else:
+        right = text == task.answer
+    answered = name in ("click", "type", "scroll") and bool(argument)
+    return Grade(float(right), right, parts={"action": float(named), "target": float(right)}, answered=answered)
+
+
+def read_numbers(text: str, n: int) -> Sequence[int] | None:
+    """So many numbers of one or two digits with commas between them; None where the text is anything else."""
+    return [int(digits) for digits in text.split(",")] if re.fullmatch(rf"\d\d?(,\d\d?){{{n - 1}}}", text) else None
+
+
+def read_box(text: str) -> Box | None:
+    """The edges that a text names; None where they are no box."""
+    found = read_numbers(text, 4)
+    if found is None or not (found[0] < found[2] and found[1] < found[3]):
+        return None
+    return found[0], found[1], found[2], found[3]
+
+
+def is_on(x: float, y: float, box: Box) -> bool:
+    """Whether a point is in a box, its edges included."""
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
+
+
+def overlap(a: Box, b: Box) -> float:
+    """Area that two boxes share over the area of both, 0 to 1."""
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(0.0, width) * max(0.0, height)
+    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)) - shared
+    return shared / both
+
+
+def edges(found: Box, target: Box, side: float) -> float:
+    """How close the four edges of a box are to another's: the harmonic mean of 1 - distance / side.
+
+    Args:
+        side: of the screen, in the boxes' unit.
+    Returns:
+        0 to 1; 0 where an edge is as far away as the screen is wide.
+    Source:
+        GUI-G1, arXiv:2505.15810, and its released code (``box_reward``).
+    """
+    near = [max(0.0, 1 - abs(a - b) / side) for a, b in zip(found, target, strict=True)]
+    return 0.0 if min(near) == 0 else len(near) / sum(1 / each for each in near)
