@@ -11,6 +11,7 @@ each tile of a large picture has a rate of its own; here all tiles of a picture 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -122,5 +123,13 @@ class PictureRates:
 
     def logit(self, patches: Float[Tensor, "tile n vision_width"]) -> Float[Tensor, ""]:
         """Of a picture's need of the full rate, from the mean and the largest of its patches; mean over its tiles."""
+        return self._of_tiles(patches).mean()
+
+    def logits(self, patches: Sequence[Float[Tensor, "tile n vision_width"]]) -> Float[Tensor, " picture"]:
+        """``logit`` of several pictures, up to rounding: their tiles go through the router together."""
+        of_tiles = self._of_tiles(torch.cat(list(patches))).squeeze(1)
+        return torch.stack([each.mean() for each in of_tiles.split([len(each) for each in patches])])
+
+    def _of_tiles(self, patches: Float[Tensor, "tile n vision_width"]) -> Float[Tensor, "tile 1"]:
         pooled = torch.cat([patches.mean(1), patches.amax(1)], dim=-1)
-        return self.router(pooled).mean()
+        return self.router(pooled)

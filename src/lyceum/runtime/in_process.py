@@ -178,7 +178,7 @@ class InProcess:
             return tree
 
         contexts = [context_of(tree.task, place, tree) for place, tree in enumerate(under_way)]
-        contexts += [context_of(task, place) for place, task in enumerate(tasks, len(contexts))]
+        contexts += [context_of(task, place) for place, task in enumerate(self.policy.foreseen(tasks), len(contexts))]
         try:
             return await gather([one(context) for context in contexts])
         finally:
