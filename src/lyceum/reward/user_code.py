@@ -328,7 +328,8 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
     """The keywords that the function accepts: all where it has ``**kwargs``."""
     if takes_any(function):
         return dict(given)
-    return {name: value for name, value in given.items() if name in parameters_of(function)}
+    taken = parameters_of(function)
+    return {name: value for name, value in given.items() if name in taken}
 
 
 def check_parameters(found: UserFunction, given: Mapping[str, Any], *, key: str = KEY) -> None:
