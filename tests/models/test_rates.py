@@ -230,6 +230,12 @@ def test_a_pictures_rate_does_not_depend_on_those_beside_it(policy, together, at
     assert rates_seen(policy, tasks_of(SMALL_ONES[::-1]))[1] == alone[::-1]
 
 
+def test_an_untrained_router_shows_pictures_in_full():
+    # So that whatever is trained before it, in the recipe vico its own reference, is trained at one rate.
+    policy = load_policy(ModelSettings(path="scratch-pictures", rate="routed"))
+    assert rates_seen(policy, tasks_of(SMALL_ONES))[1] == [FULL] * 20
+
+
 def test_random_rates_depend_on_the_picture_alone(policy):
     give_rate(policy, "random")
     first = [rate_of(id_and_place(seen(prompt_of(policy, "a", noise(n)))[0])[0]) for n in range(20)]

@@ -24,6 +24,8 @@ from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
 FILE = "picture_rates.safetensors"
 """Beside a model's own weights: without it, it is the model at its full rate, as transformers loads it."""
+UNTRAINED = 0.01
+"""The logit of a router that was not trained: full, so that a model is at its full rate until its router is trained."""
 _NAME = "picture_rates"
 
 
@@ -66,6 +68,8 @@ def add_rates(causal: transformers.PreTrainedModel, *, seed: int, folder: Path |
         for weight in made.parameters():
             if weight.dim() > 1:
                 weight.normal_(0, causal.config.get_text_config().initializer_range)
+        made.router[-1].weight.zero_()
+        made.router[-1].bias.fill_(UNTRAINED)
     if folder is not None:
         advice = "save the model again, or remove the file: the model then has its full rate alone"
         with user_file("model.path", folder / FILE, advice):
