@@ -16,6 +16,7 @@ from ended_processes import has_ended
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
+from lyceum.learner.local import LocalLearner
 from lyceum.models.weights import load_trained
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
@@ -282,6 +283,17 @@ def test_what_workers_cannot_do_is_refused_at_once(keys, line):
     with pytest.raises(RecipeError) as refused:
         load_recipe("grpo", ["runtime=processes", *keys])
     assert any(each.startswith(line) or line in each for each in refused.value.lines), refused.value.lines
+
+
+@pytest.mark.parametrize(("corrected", "reads"), [(AHEAD[-1], False), ("objective.importance.mode=truncate", True)])
+def test_the_start_of_the_step_is_computed_where_ratios_are_relative_to_it(run, monkeypatch, corrected, reads):
+    asked, annotate = [], LocalLearner.annotate
+    monkeypatch.setattr(
+        LocalLearner, "annotate", lambda self, of, needs, *more: asked.append(needs) or annotate(self, of, needs, *more)
+    )
+    run(f"relative-{reads}", *AHEAD[:-1], corrected, "steps=2", "learner.updates_per_step=2")
+    assert asked
+    assert any("old_logprob" in needs for needs in asked) == reads
 
 
 def test_an_importance_weight_corrects_for_staleness_too():
