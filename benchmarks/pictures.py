@@ -130,6 +130,7 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
     """A row for each way to choose the rate, of one seed."""
     from lyceum.core.pictures import COMPRESSED, FULL
     from lyceum.models.load import ModelSettings, load_policy
+    from lyceum.models.picture_tokens import one_by_one
     from lyceum.models.sight import RateName, give_rate
     from lyceum.utils.seeds import counter_seed
 
@@ -148,8 +149,8 @@ def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
     for rate in (*(each for each in RATES if each != "random"), "random"):
         if rate == "random":
             share = found["routed"]["compressed"]
-            policy.sight.pictures.rate = lambda id, share=share: (
-                COMPRESSED if counter_seed("random", id) < share * 2**63 else FULL
+            policy.sight.pictures.rates = one_by_one(
+                lambda id, share=share: COMPRESSED if counter_seed("random", id) < share * 2**63 else FULL
             )
         else:
             give_rate(policy, cast(RateName, rate))
@@ -175,7 +176,7 @@ def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str
         policy.sight.forget()
         engine = EmbeddedEngine(policy, EmbeddedConfig.model_validate({}))
         began = time.process_time()
-        prompts = [policy.render(task.messages) for task in tasks]
+        prompts = [policy.render(task.messages) for task in policy.foreseen(tasks)]
         samples = asyncio.run(picture_arms.answers(engine, prompts))
         seconds.append(time.process_time() - began)
     right = [

@@ -1,6 +1,5 @@
 """Drawn screens: answers follow from the pixels, and what is paid for a box or an action."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from lyceum.models.see import read_picture
-from lyceum.papers.ui_r1.tasks_screens import ASKS, UNIT, UNITS, Screens, edges, grade, is_on, overlap, read_box
+from lyceum.papers.ui_r1.tasks_screens import ASKS, UNIT, UNITS, Screens, contained, grade
 from lyceum.tasks.pictures import COLOURS
 
 EACH = pytest.mark.parametrize("ask", ASKS)
@@ -28,18 +27,31 @@ def paid(task, text, finish="stop"):
 
 
 @EACH
-def test_the_demonstration_is_right_and_wrong_answers_are_not(ask):
+def test_answer_and_demonstration_are_right_and_wrong_answers_are_not(ask):
     for task in tasks(asks=[ask]):
-        right = paid(task, task.columns["demonstration"])
+        right = paid(task, task.answer)
         assert right.correct
         assert right.outcome == 1
         assert set(right.parts.values()) == {1.0}
-        for wrong in ("", "click", "0,0,0,0", "9", "click 99,99", "type purple", "scroll back", "3,2,7,6,1", "²,1,2,3"):
+        for wrong in (
+            "",
+            "click",
+            "0,0,0,0",
+            "9",
+            "click 99,99",
+            "type purple",
+            "scroll back",
+            "3,2,7,6,1",
+            "²,1,2,3",
+            ":9",
+            ";",
+        ):
             assert paid(task, wrong).correct is False
+        assert paid(task, task.columns["demonstration"]).correct
         assert paid(task, task.columns["demonstration"], finish="length").outcome == 0
 
 
-@EACH
+@pytest.mark.parametrize("ask", [ask for ask in ASKS if ask != "all"])
 def test_what_is_asked_for_has_its_colour_and_place_in_the_pixels(ask):
     for task in tasks(asks=[ask]):
         left, top, right, bottom = (UNIT * edge for edge in task.columns["box"])
@@ -48,7 +60,8 @@ def test_what_is_asked_for_has_its_colour_and_place_in_the_pixels(ask):
         block = picture[top:bottom, left:right].reshape(-1, 3)
         found = {name for name, colour in COLOURS.items() if (block == np.array(colour)).all(1).any()}
         assert len(found) == 1
-        colour = task.answer.split()[1] if ask == "type" else task.messages[0]["content"][1]["text"]
+        in_answer = ask in ("type", "label")
+        colour = task.answer if in_answer else task.messages[0]["content"][1]["text"]
         assert found.pop() in colour
         around = picture[max(0, top - UNIT) : bottom + UNIT, max(0, left - UNIT) : right + UNIT]
         beside = around.reshape(-1, 3)
@@ -84,22 +97,58 @@ def test_parts_of_a_box():
     assert paid(task, "7,2,3,6").parts == {"hit": 0, "overlap": 0, "edges": 0}  # its edges are the wrong way round
 
 
-def test_overlap_and_edges():
-    assert overlap((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
-    assert overlap((0, 0, 1, 1), (2, 2, 3, 3)) == 0
-    assert overlap((0, 0, 4, 2), (0, 0, 4, 2)) == 1
-    assert edges((0, 0, 4, 4), (0, 0, 4, 4), 16) == 1
-    # Left and right are 4 of 16 away: 4 / (1 + 1 + 1 / 0.75 + 1 / 0.75).
-    assert edges((4, 0, 8, 4), (0, 0, 4, 4), 16) == pytest.approx(4 / (2 + 2 / 0.75))
-    assert edges((0, 0, 16, 16), (15.9, 0, 16, 16), 15.9) == 0
-    assert math.isfinite(edges((0, 0, 16, 16), (0, 0, 0.1, 0.1), 16))
-    assert is_on(3, 3, (3, 3, 4, 4))
-    assert not is_on(2.9, 3, (3, 3, 4, 4))
+def test_all_boxes_of_a_kind_are_asked_for_and_others_are_not():
+    for task in tasks(60, asks=["all"]):
+        kind = task.messages[0]["content"][1]["text"].removeprefix("all ").rstrip("?")
+        picture = pixels(task)
+        inside = np.zeros(picture.shape[:2], bool)
+        for left, top, right, bottom in task.columns["boxes"]:
+            inside[UNIT * top : UNIT * bottom, UNIT * left : UNIT * right] = True
+        drawn = (picture != 255).any(2)
+        if kind in COLOURS:
+            assert ((picture == np.array(COLOURS[kind])).all(2) == (drawn & inside)).all()
+        else:
+            assert kind in ("boxes", "discs", "triangles")
+        assert (task.columns["level"] > 1) or len(task.columns["boxes"]) <= 2
+        assert len(task.answer) <= 54  # of the 56 tokens that the recipe allows, with the end
 
 
-@pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "1, 2,3,4", "100,2,3,4", "5,1,5,4", "-1,0,2,2"])
-def test_what_is_no_box(text):
-    assert read_box(text) is None
+def test_demonstrations_of_a_list_are_right_whatever_their_confidence():
+    shown = [task.columns["demonstration"] for task in tasks(200, asks=["all"])]
+    assert {entry[-1] for text in shown for entry in text.split(";")} == set("0123456789")
+    for task in tasks(asks=["all"]):
+        found = paid(task, task.columns["demonstration"])
+        assert found.correct
+        assert found.parts["matched"] == 1
+        digits = [int(entry[-1]) for entry in task.columns["demonstration"].split(";")]
+        assert found.parts["confidence"] == pytest.approx(sum(digits) / 9 / len(digits))
+
+
+def test_a_list_without_one_of_its_boxes_or_with_one_more_is_wrong():
+    task = next(task for task in tasks(60, asks=["all"], levels=[2]) if len(task.columns["boxes"]) == 2)
+    first, second = task.answer.split(";")
+    assert paid(task, f"{second};{first}").correct
+    assert paid(task, f"{first};{first}").parts == {"matched": 0.5, "confidence": 1}  # listed again: left out
+    missed = paid(task, first)
+    assert not missed.correct
+    assert missed.parts == {"matched": 0.5, "confidence": 1}
+    more = paid(task, f"{task.answer};0,0,1,1:0")
+    assert not more.correct
+    assert more.parts == {"matched": pytest.approx(2 / 3), "confidence": 1}
+    broken = paid(task, f"{first};{second[:-1]}")
+    assert broken.parts == {"matched": 0, "confidence": 0}
+    assert not broken.answered
+
+
+def test_a_label_is_contained_as_in_the_released_code():
+    [task] = tasks(1, asks=["label"])
+    assert paid(task, task.answer[:3]).parts == {"label": 0, "contained": 1}
+    assert contained("a red disc", "red disc")
+    assert contained("RED_Disc", "red disc")
+    assert contained("d", "red disc")
+    assert not contained("red box", "red disc")
+    assert not contained("", "red disc")
+    assert not contained(" _", "red disc")
 
 
 def test_the_same_task_whenever_it_is_asked_for_and_others_are_held_out():
@@ -120,7 +169,7 @@ def test_levels_have_more_things_and_a_small_target():
 
 
 def test_settings_that_cannot_be():
-    with pytest.raises(ValidationError, match="allowed: different ones of find, click, type, scroll"):
+    with pytest.raises(ValidationError, match="allowed: different ones of find, click, type, scroll, all, label"):
         Screens(asks=["click", "click"])
     with pytest.raises(ValidationError, match="levels from 1 to 3"):
         Screens(levels=[4])

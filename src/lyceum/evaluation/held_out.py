@@ -59,6 +59,8 @@ class HeldOut:
     """
 
     constant = frozenset[str]()
+    grades_apart = False
+    """Its waves are asked for one after another."""
 
     def __init__(self, policy: Policy, engine: Engine, grader: Combined, draws: Draws, *, seed: int) -> None:
         self.policy, self.engine, self.grader, self.draws = policy, engine, grader, draws
@@ -66,13 +68,15 @@ class HeldOut:
             tools = draws.rollout.tools
         self.runtime = InProcess(policy, engine, grader, seed=seed, grader_asks=grader.asks_model, tools=tools)
 
-    async def grow(self, wave: Wave, done: Done) -> Grown:
+    async def grow(self, wave: Wave, done: Done, drawn: Done | None = None) -> Grown:
         with allow_code():  # the user allowed the recipe's code when it was loaded
             rollout = self.draws.settings(wave.key).build()
         before, waits = self.engine.tokens_computed, self.engine.may_step
         tasks, numbers = [ticket.task for ticket in wave.tickets], [ticket.number for ticket in wave.tickets]
         try:
-            trees = await self.runtime.run(tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done())
+            trees = await self.runtime.run(
+                tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done(), drawn=drawn
+            )
         finally:
             # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
             # all, until garbage is collected.

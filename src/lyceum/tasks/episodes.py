@@ -227,6 +227,7 @@ class _Process:
             memory_mb=given["memory_mb"],
             python=given["python"],
             start_seconds=_BEGIN_SECONDS,
+            repeatable=False,  # its episodes end with it
         )
         self.numbers = itertools.count()
         self.episodes: dict[str, asyncio.Future[dict[str, Any]]] = {}

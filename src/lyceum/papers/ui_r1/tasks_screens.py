@@ -1,14 +1,15 @@
-"""Drawn screens of things to click: finding one of them, and choosing the action that an instruction asks for.
+"""Drawn screens of things to click: finding one or all of a kind, naming one, choosing the action that is asked for.
 
 A screen is 16 by 16 units of three pixels, times ``scale``. On it are boxes, discs and triangles, each named by its
 colour and form. ``red disc?`` is answered by its box, ``3,2,7,6``: left, top, right and bottom, in units from the top
-left corner. An action is written ``click 5,4``, ``type blue`` or ``scroll down``.
+left corner; ``all discs?`` by all their boxes, each with a digit of confidence, ``3,2,7,6:9;8,1,10,3:5``;
+``what is it?`` by the name of the only thing there is. An action is written ``click 5,4``, ``type blue`` or
+``scroll down``.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
@@ -20,15 +21,27 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.models.see import data_uri
 from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
+from lyceum.tasks.boxes import (
+    SUREST,
+    Box,
+    confidence_reward,
+    edges,
+    is_on,
+    matched_overlaps,
+    overlap,
+    overlap_reward,
+    read_box,
+    read_detections,
+    read_numbers,
+    write_detections,
+)
 from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
 
-ScreenAsk = Literal["find", "click", "type", "scroll"]
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, in units."""
-
+ScreenAsk = Literal["find", "click", "type", "scroll", "all", "label"]
 UNITS = 16
 UNIT = SIDE // UNITS
 FORMS = {"box": "rectangle", "disc": "ellipse", "triangle": "polygon"}
+PLURALS = {"box": "boxes", "disc": "discs", "triangle": "triangles"}
 LEVELS = 3
 _TRIES = 200
 _SIDES = (("up", 1), ("down", 1), ("left", 0), ("right", 0))
@@ -61,9 +74,11 @@ class Screens(TasksSettings):
     kind: Literal["screens"] = "screens"
     asks: tuple[ScreenAsk, ...] = ("click", "type", "scroll")
     """What is asked, in turn: the box of something; clicking it; typing the colour of the only thing of its form;
-    scrolling to where something is cut off."""
+    scrolling to where something is cut off; the boxes of all that have a colour or a form, each with a digit of
+    confidence; the name of the only thing there is."""
     levels: tuple[int, ...] = (1, 2, 3)
-    """Things on the screen: two for each level. At level 3 what is asked for is small. Tasks cycle through them."""
+    """Things on the screen: two for each level; of ``label`` one, ever smaller. At level 3 what is asked for is small
+    (not of ``all``). Tasks cycle through them."""
     questions: Literal["short", "sentence"] = "short"
     """``click red disc``, for the small model; or a sentence that says how to answer."""
     scale: int = Field(1, ge=1, le=32)
@@ -105,14 +120,15 @@ def _task(rng: random.Random, ask: ScreenAsk, level: int) -> Task | None:
     made = ASKS[ask](rng, level)
     if made is None:
         return None
-    widgets, target, short, sentence, answer = made
-    left, top, right, bottom = target.box
+    widgets, targets, short, sentence, answer, demonstration = made
+    left, top, right, bottom = targets[0].box
     columns = {
         "ask": ask,
         "level": level,
-        "box": list(target.box),
+        "box": list(targets[0].box),
+        "boxes": [list(target.box) for target in targets],
         "area": (right - left) * (bottom - top) / UNITS**2,
-        "demonstration": answer,
+        "demonstration": demonstration or answer,
         "shapes": [widget.shape for widget in widgets],
         "short": short,
         "sentence": f"{sentence} The screen is {UNITS} units wide and high; 0,0 is its top left corner.",
@@ -122,41 +138,50 @@ def _task(rng: random.Random, ask: ScreenAsk, level: int) -> Task | None:
 
 # What is asked ---------------------------------------------------------------------------------------------------
 
-Asked = tuple[Sequence[Widget], Widget, str, str, str]
-"""What is on the screen, what is asked for, the question, the same as a sentence, the answer."""
+
+class Asked(NamedTuple):
+    """What is on the screen, what is asked for, the question, the same as a sentence, the answer; how fine-tuning shows
+    it, if otherwise."""
+
+    widgets: Sequence[Widget]
+    targets: Sequence[Widget]
+    short: str
+    sentence: str
+    answer: str
+    demonstration: str = ""
 
 
 def _find(rng: random.Random, level: int) -> Asked | None:
-    widgets = _screen(rng, level)
+    widgets = _screen(rng, _sizes(level))
     if widgets is None:
         return None
     target = widgets[0]
     sentence = f"Where is the {target.name}? Write its left, top, right and bottom edge: 3,2,7,6."
-    return widgets, target, f"{target.name}?", sentence, ",".join(map(str, target.box))
+    return Asked(widgets, [target], f"{target.name}?", sentence, ",".join(map(str, target.box)))
 
 
 def _click(rng: random.Random, level: int) -> Asked | None:
-    widgets = _screen(rng, level)
+    widgets = _screen(rng, _sizes(level))
     if widgets is None:
         return None
     target = widgets[0]
     left, top, right, bottom = target.box
     x, y = (left + right) // 2, (top + bottom) // 2
-    return widgets, target, f"click {target.name}", _sentence(f"click the {target.name}"), f"click {x},{y}"
+    return Asked(widgets, [target], f"click {target.name}", _sentence(f"click the {target.name}"), f"click {x},{y}")
 
 
 def _type(rng: random.Random, level: int) -> Asked | None:
-    widgets = _screen(rng, level)
+    widgets = _screen(rng, _sizes(level))
     if widgets is None or [widget.form for widget in widgets].count(widgets[0].form) > 1:
         return None
     target = widgets[0]
     asked = f"type colour of {target.form}"
-    return widgets, target, asked, _sentence(f"type the colour of the {target.form}"), f"type {target.colour}"
+    return Asked(widgets, [target], asked, _sentence(f"type the colour of the {target.form}"), f"type {target.colour}")
 
 
 def _scroll(rng: random.Random, level: int) -> Asked | None:
     """What is asked for touches one edge of the screen, and nothing else does."""
-    widgets = _screen(rng, level, inside=1)
+    widgets = _screen(rng, _sizes(level), inside=1)
     if widgets is None:
         return None
     direction, axis = rng.choice(_SIDES)
@@ -167,7 +192,33 @@ def _scroll(rng: random.Random, level: int) -> Asked | None:
     if any(_near(target.box, widget.box) for widget in widgets[1:]):
         return None
     sentence = _sentence(f"scroll to show all of the {target.name}, which goes on beyond the edge")
-    return [target, *widgets[1:]], target, f"show {target.name}", sentence, f"scroll {direction}"
+    return Asked([target, *widgets[1:]], [target], f"show {target.name}", sentence, f"scroll {direction}")
+
+
+def _all(rng: random.Random, level: int) -> Asked | None:
+    widgets = _screen(rng, [(3, 6)] * (2 * level))
+    if widgets is None:
+        return None
+    first = widgets[0]
+    kind, plural = rng.choice([(first.colour, first.colour), (first.form, PLURALS[first.form])])
+    targets = [widget for widget in widgets if kind in (widget.colour, widget.form)]
+    boxes = [target.box for target in sorted(targets, key=lambda target: (target.box[1], target.box[0]))]
+    # Demonstrations teach the form alone: the reward teaches what to be sure of, for which every digit has to occur.
+    shown = write_detections(boxes, [rng.randint(0, SUREST) for _ in boxes])
+    sentence = (
+        f"Where are all that are {kind}? Write of each its left, top, right and bottom edge and how sure you are, 0 to "
+        f"{SUREST}, with a semicolon between: 3,2,7,6:9;8,1,10,3:5."
+    )
+    return Asked(widgets, targets, f"all {plural}?", sentence, write_detections(boxes, [SUREST] * len(boxes)), shown)
+
+
+def _label(rng: random.Random, level: int) -> Asked | None:
+    size = 8 // 2**level
+    widgets = _screen(rng, [(size, size + 1)])
+    if widgets is None:
+        return None
+    sentence = f"What is it? Write its colour ({', '.join(COLOURS)}) and form ({', '.join(FORMS)}): red disc."
+    return Asked(widgets, widgets, "what is it?", sentence, widgets[0].name)
 
 
 ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
@@ -175,6 +226,8 @@ ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
     "click": _click,
     "type": _type,
     "scroll": _scroll,
+    "all": _all,
+    "label": _label,
 }
 
 
@@ -182,15 +235,18 @@ def _sentence(instruction: str) -> str:
     return f"What is the one action to {instruction}? Write click 3,2 or type red or scroll up, with what fits here."
 
 
-def _screen(rng: random.Random, level: int, inside: int = 0) -> list[Widget] | None:
-    """Things apart from each other, of different names, at least ``inside`` units from each edge; the first is what is
-    asked for. None where they did not fit."""
-    names = rng.sample([(colour, form) for colour in COLOURS for form in FORMS], 2 * level)
+def _sizes(level: int) -> list[tuple[int, int]]:
+    return [(2, 3 if level == LEVELS and n == 0 else 6) for n in range(2 * level)]
+
+
+def _screen(rng: random.Random, sizes: Sequence[tuple[int, int]], inside: int = 0) -> list[Widget] | None:
+    """Things apart from each other, of different names, each with sides from one size to another, at least ``inside``
+    units from each edge; the first is what is asked for. None where they did not fit."""
+    names = rng.sample([(colour, form) for colour in COLOURS for form in FORMS], len(sizes))
     widgets: list[Widget] = []
-    for n, (colour, form) in enumerate(names):
-        largest = 3 if level == LEVELS and n == 0 else 6
+    for (colour, form), (smallest, largest) in zip(names, sizes, strict=True):
         for _ in range(_TRIES):
-            width, height = rng.randint(2, largest), rng.randint(2, largest)
+            width, height = rng.randint(smallest, largest), rng.randint(smallest, largest)
             left, top = (rng.randint(inside, UNITS - inside - side) for side in (width, height))
             box = left, top, left + width, top + height
             if not any(_near(box, widget.box) for widget in widgets):
@@ -214,9 +270,11 @@ async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list
 
 
 def grade(task: Task, leaf: Node) -> Grade:
-    """A box is right where its centre is on what was asked for, an action where its name and what it names are.
+    """A box is right where its centre is on what was asked for, an action where its name and what it names are, a label
+    where it is the name; a list of boxes, where each has its own thing and no thing is left.
 
-    Parts of a box: ``hit`` (right), ``overlap`` and ``edges``; of an action: ``action`` (its name) and ``target``.
+    Parts of a box: ``hit`` (right), ``overlap`` and ``edges``; of an action: ``action`` (its name) and ``target``; of a
+    list: ``matched`` and ``confidence``; of a label: ``label`` (right) and ``contained`` (:func:`contained`).
     Truncated ones earn nothing.
     """
     text = "" if leaf.finish == "length" else leaf.completion.strip()
@@ -228,6 +286,12 @@ def grade(task: Task, leaf: Node) -> Grade:
         parts |= {"overlap": 0.0 if found is None else overlap(found, target)}
         parts |= {"edges": 0.0 if found is None else edges(found, target, UNITS)}
         return Grade(float(hit), hit, parts=parts, answered=found is not None)
+    if task.columns["ask"] == "all":
+        return _grade_list(text, [tuple(box) for box in task.columns["boxes"]])
+    if task.columns["ask"] == "label":
+        right = text == task.answer
+        parts = {"label": float(right), "contained": float(contained(text, task.answer))}
+        return Grade(float(right), right, parts=parts, answered=bool(text))
     name, _, argument = text.partition(" ")
     named = name == task.answer.partition(" ")[0]
     if named and name == "click":
@@ -239,41 +303,22 @@ def grade(task: Task, leaf: Node) -> Grade:
     return Grade(float(right), right, parts={"action": float(named), "target": float(right)}, answered=answered)
 
 
-def read_numbers(text: str, n: int) -> Sequence[int] | None:
-    """So many numbers of one or two digits with commas between them; None where the text is anything else."""
-    return [int(digits) for digits in text.split(",")] if re.fullmatch(rf"\d\d?(,\d\d?){{{n - 1}}}", text) else None
+def _grade_list(text: str, targets: Sequence[Box]) -> Grade:
+    listed = read_detections(text)
+    found = listed or []
+    matched = matched_overlaps(found, targets)
+    right = len(found) == len(targets) and all(matched)
+    parts = {"matched": overlap_reward(matched, len(targets)), "confidence": confidence_reward(matched, found)}
+    return Grade(float(right), right, parts=parts, answered=listed is not None)
 
 
-def read_box(text: str) -> Box | None:
-    """The edges that a text names; None where they are no box."""
-    found = read_numbers(text, 4)
-    if found is None or not (found[0] < found[2] and found[1] < found[3]):
-        return None
-    return found[0], found[1], found[2], found[3]
+def contained(answer: str, label: str) -> bool:
+    """Whether a label is a piece of the answer, or the answer of the label; spaces, underscores and case do not count.
 
+    So a letter of the label is enough. Nothing is not (in the released code it is).
 
-def is_on(x: float, y: float, box: Box) -> bool:
-    """Whether a point is in a box, its edges included."""
-    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
-
-
-def overlap(a: Box, b: Box) -> float:
-    """Area that two boxes share over the area of both, 0 to 1."""
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    shared = max(0.0, width) * max(0.0, height)
-    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)) - shared
-    return shared / both
-
-
-def edges(found: Box, target: Box, side: float) -> float:
-    """How close the four edges of a box are to another's: the harmonic mean of 1 - distance / side.
-
-    Args:
-        side: of the screen, in the boxes' unit.
-    Returns:
-        0 to 1; 0 where an edge is as far away as the screen is wide.
     Source:
-        GUI-G1, arXiv:2505.15810, and its released code (``box_reward``).
+        Visual-RFT, arXiv:2503.01785: its released code (``grpo_classification.py``).
     """
-    near = [max(0.0, 1 - abs(a - b) / side) for a, b in zip(found, target, strict=True)]
-    return 0.0 if min(near) == 0 else len(near) / sum(1 / each for each in near)
+    one, other = ("".join(text.replace("_", " ").split()).casefold() for text in (answer, label))
+    return bool(one) and (one in other or other in one)

@@ -318,10 +318,15 @@ class SampledGroups:
         self.sampler.observe([group.tree for group in groups if group.sampled])
 
     def metrics(self) -> dict[str, float]:
-        if "unfinished" not in self.stage.rollout.offers:
-            return self.oversampling.metrics
-        going_on = {"continued/trajectories": self.continued, "under_way/trees": len(self.under_way)}
-        return self.oversampling.metrics | going_on
+        metrics = self.oversampling.metrics
+        if self.stage.runtime.lag and (workers := cast(RunsAhead, self.sampler.runtime).idle()) is not None:
+            metrics = metrics | {"idle/workers": workers}
+        if "unfinished" in self.stage.rollout.offers:
+            metrics = metrics | {
+                "continued/trajectories": self.continued,
+                "under_way/trees": len(self.under_way),
+            }
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
         from lyceum.run.trees import dump_groups  # here: imports pyarrow

@@ -15,7 +15,7 @@ from lyceum.core.group import AGE
 from lyceum.core.needs import Gift, able
 from lyceum.core.own_components import is_own
 from lyceum.core.settings import RewardSettings
-from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, StepMetrics
+from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, Origin, StepMetrics
 from lyceum.credit.base import CreditWithKL, kl_cost
 from lyceum.credit.shares import row_shares
 from lyceum.data.buffer.base import ratio_metrics
@@ -115,12 +115,16 @@ class Method:
     def prepared(self, learner: Learner, forest: Forest) -> tuple[Forest, Credited]:
         """A step's forest with the columns that its loss reads, and its advantages; where the stage masks truncated
         rows, they have been compared with the others, and are not trained."""
-        older = AGE in forest.columns or self.stage.off_policy
-        recorded = frozenset({"old_logprob"}) if older else frozenset[str]()
-        forest = learner.annotate(forest, self.columns | recorded)
+        forest = learner.annotate(forest, self.columns | self._of_start(forest))
         credited = self.credited(forest)
         forest = self.stage.with_ratios(forest)
         return forest.without_truncated() if self.stage.mask_truncated else forest, credited
+
+    def _of_start(self, forest: Forest) -> frozenset[str]:
+        """Log-probabilities under the step's first weights, where those that drew the tokens do not replace all."""
+        taught = bool((forest.origin == int(Origin.TEACHER)).any())
+        read = self.stage.off_policy and (taught or "drift" in self.needs)
+        return frozenset({"old_logprob"}) if AGE in forest.columns or read else frozenset()
 
     def update(self, learner: Learner, forest: Forest) -> tuple[Credited, StepMetrics]:
         """A step's advantages, and the metrics of its updates."""
