@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Float, Int
 
-from lyceum.core.forest import Forest
+from lyceum.core.forest import Forest, Rows
+from lyceum.core.keys import Keyed, begins_pass
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings, lay_on_tokens, passes_of
-from lyceum.credit.base import by_group, group_centred, lay, row_reward
+from lyceum.credit.base import ForestCreditSettings, by_group, group_centred, lay, row_reward
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -71,3 +72,37 @@ def step_advantages(
     above = value.roll(1)
     above[depth == 0] = 0
     return value, value - above, leaves
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Each row's passes through nodes, P of them, in order: segments that a judged step split are one pass again.
+
+    Attributes:
+        row: row of each pass, never decreasing.
+        node: node that it passes.
+        depth: nodes above it on the row; 0 is the prompt.
+        of_segment: (S,) the pass that each of the forest's segments is part of.
+    """
+
+    row: Int[Tensor, " P"]
+    node: Int[Tensor, " P"]
+    depth: Int[Tensor, " P"]
+    of_segment: Int[Tensor, " S"]
+
+
+def passes_of(forest: Forest) -> Passes:
+    row, node = forest.segment_row, forest.segment_node
+    if not len(row):
+        return Passes(row, node, row, row)
+    new = begins_pass(forest)
+    of_segment = new.long().cumsum(0) - 1
+    row, node = row[new], node[new]
+    first = torch.full((forest.n_rows,), len(row)).scatter_reduce(0, row, torch.arange(len(row)), "amin")
+    return Passes(row, node, torch.arange(len(row)) - first[row], of_segment)
+
+
+def lay_on_tokens(of_segment: Float[Tensor, " S"], forest: Forest, rows: Rows) -> Float[Tensor, "R L"]:
+    """Each segment's value on all of its tokens; 0 past each row's end."""
+    segments = Keyed(forest.segment_row, forest.segment_start, forest.segment_end, ())
+    return segments.lay(of_segment, rows)
