@@ -60,9 +60,13 @@ def prepare(work: str) -> None:
     Path(work, "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def keys(work: str, sandbox: bool) -> list[str]:
-    function = f"{{kind: function, function: '{work}/graded.py:score', processes: 2}}"
-    other = "{kind: code, limits: {seconds: 30, cpu_seconds: 20}}" if sandbox else "{kind: format, pattern: '(?s).*'}"
+def keys(work: str, sandbox: bool, processes: int) -> list[str]:
+    function = f"{{kind: function, function: '{work}/graded.py:score', processes: {processes}}}"
+    other = (
+        "{kind: code, processes: 1, limits: {seconds: 30, cpu_seconds: 20}}"
+        if sandbox
+        else "{kind: format, pattern: '(?s).*'}"
+    )
     return [f"tasks={work}/rows.jsonl", "tasks.heldout_share=0.5", f"reward=[{function}, {other}]", "trust_code=true"]
 
 

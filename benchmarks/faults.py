@@ -56,10 +56,12 @@ COUNTS = ("kills", "lost", "twice", "short", "late", "other_bits", "missed", "mi
 def keys(order: str, folder: str, name: str, state: str | None) -> list[str]:
     own: list[str] = []
     if order != "one process":
-        own += ["runtime=processes", "runtime.workers=2", f"runtime.staleness={STALENESS}", "runtime.ratio=behaviour"]
+        workers = 1 if state in fault_graders.STATES else 2  # each starts graders of its own, which takes seconds
+        own += ["runtime=processes", f"runtime.workers={workers}", f"runtime.staleness={STALENESS}"]
+        own += ["runtime.ratio=behaviour"]
     own += ["runtime.order=ready"] if order == "ready" else ["digests=true"]
     if state in fault_graders.STATES:
-        own += fault_graders.keys(folder, fault_graders.in_sandbox(state))
+        own += fault_graders.keys(folder, fault_graders.in_sandbox(state), 2 if order == "one process" else 1)
     return [
         *("model=scratch", "evaluate.n=0", "track=[]", f"tasks_per_step={GROUPS}", f"rollout.samples={SAMPLES}"),
         *(f"steps={STEPS}", "threads=1", "rollout.sampling.max_completion_tokens=6", "trees_every=1"),
@@ -86,8 +88,8 @@ def main() -> None:
         fault_graders.prepare(work)
         whole: dict[str, Path] = {}
         for part, order, state, number in kills_left(result, wanted):
-            at = random.Random(options.seed * 10_000 + number).randrange(STEPS - 1)
             graders = state in fault_graders.STATES
+            at = random.Random(options.seed * 10_000 + number).randrange(2 if graders else STEPS - 1)
             like = f"{order}, {fault_graders.in_sandbox(state)}" if graders else ""
             if order != "ready" and like not in whole:
                 whole[like] = run(order, work, f"undisturbed-{len(whole)}", state, at, undisturbed=True)
