@@ -146,6 +146,7 @@ def test_every_benchmark_is_started():
     parts = {
         "cases.py",
         "common.py",
+        "fault_graders.py",
         "forked.py",
         "limits.py",
         "picture_arms.py",
