@@ -29,7 +29,7 @@ def paid(task, text, finish="stop"):
 @EACH
 def test_answer_and_demonstration_are_right_and_wrong_answers_are_not(ask):
     for task in tasks(asks=[ask]):
-        right = paid(task, task.answer)
+        right = paid(task, task.columns["demonstration"] if ask == "think" else task.answer)
         assert right.correct
         assert right.outcome == 1
         assert set(right.parts.values()) == {1.0}
@@ -60,7 +60,7 @@ def test_what_is_asked_for_has_its_colour_and_place_in_the_pixels(ask):
         block = picture[top:bottom, left:right].reshape(-1, 3)
         found = {name for name, colour in COLOURS.items() if (block == np.array(colour)).all(1).any()}
         assert len(found) == 1
-        in_answer = ask in ("type", "label")
+        in_answer = ask in ("type", "label", "think")
         colour = task.answer if in_answer else task.messages[0]["content"][1]["text"]
         assert found.pop() in colour
         around = picture[max(0, top - UNIT) : bottom + UNIT, max(0, left - UNIT) : right + UNIT]
@@ -140,6 +140,14 @@ def test_a_list_without_one_of_its_boxes_or_with_one_more_is_wrong():
     assert not broken.answered
 
 
+def test_what_is_thought_before_a_label_is_its_box_and_is_not_graded():
+    for task in tasks(asks=["think"]):
+        box = ",".join(map(str, task.columns["box"]))
+        assert task.columns["demonstration"] == f"{box}#{task.answer}"
+        assert paid(task, f"0,0,1,1#{task.answer}").correct
+        assert not paid(task, task.answer).correct
+
+
 def test_a_label_is_contained_as_in_the_released_code():
     [task] = tasks(1, asks=["label"])
     assert paid(task, task.answer[:3]).parts == {"label": 0, "contained": 1}
@@ -169,7 +177,9 @@ def test_levels_have_more_things_and_a_small_target():
 
 
 def test_settings_that_cannot_be():
-    with pytest.raises(ValidationError, match="allowed: different ones of find, click, type, scroll, all, label"):
+    with pytest.raises(
+        ValidationError, match="allowed: different ones of find, click, type, scroll, all, label, think"
+    ):
         Screens(asks=["click", "click"])
     with pytest.raises(ValidationError, match="levels from 1 to 3"):
         Screens(levels=[4])

@@ -119,6 +119,38 @@ def test_a_demonstration_is_right_in_every_step(ask):
         assert not grade(task, SimpleNamespace(completion=f"{text}1", finish="stop")).correct
 
 
+@EACH
+def test_the_same_question_as_yes_or_no_and_with_four_answers(ask):
+    # Pictures, questions and steps are those of the open form: whoever answers that answers these.
+    told = set()
+    each = (tasks(30, asks=[ask], form=form) for form in ("open", "yes-or-no", "choice"))
+    for task, binary, choice in zip(*each, strict=True):
+        assert (pixels(task) == pixels(binary)).all()
+        assert (pixels(task) == pixels(choice)).all()
+        question, *answers = (one.messages[0]["content"][1]["text"] for one in (task, binary, choice))
+        named, options = (answer.removeprefix(f"{question} ") for answer in answers)
+        assert binary.answer == ("yes" if named == f"{task.answer}?" else "no")
+        assert [option[0] for option in options.split(" ")] == [*"ABCD"]
+        assert len({option[1:] for option in options.split(" ")}) == 4
+        assert options.split(" ")["ABCD".index(choice.answer)][1:] == task.answer
+        told |= {binary.answer, choice.answer}
+        for one in (binary, choice):
+            assert one.columns["steps"] == task.columns["steps"]
+            assert grade(one, SimpleNamespace(completion=one.columns["demonstration"], finish="stop")).correct
+            assert not grade(one, SimpleNamespace(completion=f"#{task.answer}", finish="stop")).correct
+    assert told == {"yes", "no", *"ABCD"}
+
+
+def test_a_sentence_says_how_each_form_is_answered():
+    [binary] = tasks(1, asks=["count"], form="yes-or-no", questions="sentence")
+    [choice] = tasks(1, asks=["count"], form="choice", questions="sentence")
+    for task, how in ((binary, "yes or no."), (choice, "its letter alone.")):
+        text = task.messages[0]["content"][1]["text"]
+        assert text.startswith("How many shapes")
+        assert text.endswith(how)
+        assert "the answer alone" not in text
+
+
 def test_a_wrong_step_is_found_where_it_is():
     [task] = tasks(1, asks=["count"])
     right = list(task.columns["steps"])

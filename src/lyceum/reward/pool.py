@@ -121,8 +121,12 @@ def shared_pool(
     memory_mb: int | None = None,
     repeatable: bool = True,
 ) -> WorkerPool:
-    """The pool for these settings: training and evaluation build the same reward, and need its processes once."""
-    key = json.dumps([factory, dict(settings), workers, timeout_seconds, memory_mb, repeatable], sort_keys=True)
+    """The pool for these settings: training and evaluation build the same reward, and need its processes once.
+
+    A fork of the run has its own: it has none of the threads that talk to the run's processes.
+    """
+    of = [os.getpid(), factory, dict(settings), workers, timeout_seconds, memory_mb, repeatable]
+    key = json.dumps(of, sort_keys=True)
     pool = _shared.get(key)
     if pool is None:
         limits: dict[str, Any] = {"workers": workers, "timeout_seconds": timeout_seconds, "memory_mb": memory_mb}

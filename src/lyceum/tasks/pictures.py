@@ -3,6 +3,7 @@
 A picture is four by four cells of 12 pixels, times ``scale``. Columns are called a to d from the left, rows 1 to 4 from
 the top. ``count?`` under a picture of five shapes is answered ``2,0,2,1#5``: what each row has, then the answer after
 ``#``. Each number before ``#`` is a step that a rule can check; what they are for the other questions, ``ASKS`` says.
+The same may be asked as ``count? 4?``, answered ``2,0,2,1#no``, or as ``count? A4 B5 C3 D7``, answered ``2,0,2,1#B``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum", "li
 AnyAsk = TypeVar("AnyAsk", bound=str)
 Shown = Literal["own", "blank", "swapped"]
 Caption = Literal["none", "beside", "instead"]
+Form = Literal["open", "yes-or-no", "choice"]
 Shape = tuple[str, str, tuple[int, ...]]
 """Form (``ellipse``, ``rectangle``, ``polygon``), colour, coordinates in pixels."""
 
@@ -37,6 +39,8 @@ NAMED = ("red", "blue", "green")
 """Colours that questions name."""
 COLUMNS = "abcd"
 LEVELS = 3
+LETTERS = "ABCD"
+OPEN = "Write # and then the answer alone."
 CAPTIONED = ("count", "colour", "compare", "where", "list")
 """Questions about single shapes, which a caption can name."""
 HIGHEST = 8
@@ -75,6 +79,9 @@ class Pictures(TasksSettings):
     caption: Caption = "none"
     """The shapes in words under the picture (``red a1, blue c2``), or in its place; of the asks count, colour, compare,
     where and list."""
+    form: Form = "open"
+    """Whether the answer itself is asked for, or whether it is the one that is named, or which of four it is, by its
+    letter. Other answers than the true one are of the same kind: numbers near it, colours, bars, cells."""
     size: int = Field(100_000, ge=1)
     """Tasks in each split."""
 
@@ -115,12 +122,14 @@ class PicturesSource(GeneratedSource[Pictures]):
         elif settings.shown == "swapped":
             shapes = self._drawn(f"{id}/other", ask, level).columns["shapes"]
         picture = {"type": "image", "image": data_uri(drawn(shapes, settings.scale))}
+        if settings.form != "open":
+            task = _closed(random.Random(f"{id}/{settings.form}"), task, settings.form)
         text = task.columns[settings.questions]
         if settings.caption != "none":
             text = f"{caption(task.columns['shapes'])}\n{text}"
         content: Any = text if settings.caption == "instead" else [picture, {"type": "text", "text": text}]
         kept = {name: value for name, value in task.columns.items() if name not in ("shapes", "short", "sentence")}
-        kept["caption"] = settings.caption
+        kept |= {"caption": settings.caption, "form": settings.form}
         return replace(task, id=id, messages=({"role": "user", "content": content},), columns=kept)
 
     def _drawn(self, id: str, ask: Ask, level: int) -> Task:
@@ -144,7 +153,7 @@ def _task(rng: random.Random, ask: Ask, level: int) -> Task | None:
         "demonstration": f"{','.join(scene.steps)}#{scene.answer}",
         "shapes": list(scene.shapes),
         "short": scene.short,
-        "sentence": f"{scene.sentence} Write # and then the answer alone.",
+        "sentence": f"{scene.sentence} {OPEN}",
     }
     return Task("", (), scene.answer, columns, provenance="pictures")
 
@@ -304,6 +313,40 @@ ASKS: Mapping[Ask, Callable[[random.Random, int], Scene | None]] = {
 }
 """A question's scene, of a level. The steps of its answer: shapes in each row (count, colour), of each colour
 (compare), heights (chart), cells on the way (path), digits (sum), cells (list)."""
+
+
+# How it is asked ----------------------------------------------------------------------------------------------------
+
+
+def _closed(rng: random.Random, task: Task, form: Form) -> Task:
+    """The same task with answers to choose from: yes or no to one, or the letters of four."""
+    others = rng.sample(_other_answers(task.answer), len(LETTERS) - 1)
+    if form == "yes-or-no":
+        answer = rng.choice(["yes", "no"])
+        named = f"{task.answer if answer == 'yes' else others[0]}?"
+        how = f"Is it {named} Write # and then yes or no."
+    else:
+        place = rng.randrange(len(LETTERS))
+        options = [*others[:place], task.answer, *others[place:]]
+        answer = LETTERS[place]
+        named = " ".join(f"{letter}{option}" for letter, option in zip(LETTERS, options, strict=True))
+        how = f"Which is it: {named}? Write # and then its letter alone."
+    columns = {
+        **task.columns,
+        "demonstration": f"{','.join(task.columns['steps'])}#{answer}",
+        "short": f"{task.columns['short']} {named}",
+        "sentence": f"{task.columns['sentence'].removesuffix(OPEN)}{how}",
+    }
+    return replace(task, answer=answer, columns=columns)
+
+
+def _other_answers(answer: str) -> list[str]:
+    """Answers of the same kind, at least three: the numbers that are nearest, or all colours, bars or cells."""
+    if answer.isdecimal():
+        near = [n for n in range(max(0, int(answer) - 3), int(answer) + 4) if n != int(answer)]
+        return [*map(str, near)]
+    every = next(names for names in (COLOURS, COLUMNS, [*map(_name, range(CELLS**2))]) if answer in names)
+    return [name for name in every if name != answer]
 
 
 # What is drawn ---------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 A screen is 16 by 16 units of three pixels, times ``scale``. On it are boxes, discs and triangles, each named by its
 colour and form. ``red disc?`` is answered by its box, ``3,2,7,6``: left, top, right and bottom, in units from the top
 left corner; ``all discs?`` by all their boxes, each with a digit of confidence, ``3,2,7,6:9;8,1,10,3:5``;
-``what is it?`` by the name of the only thing there is. An action is written ``click 5,4``, ``type blue`` or
-``scroll down``.
+``what is it?`` by the name of the only thing there is; ``think, what is it?`` by where it is, then the name:
+``3,2,7,6#red disc``. An action is written ``click 5,4``, ``type blue`` or ``scroll down``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lyceum.tasks.boxes import (
 )
 from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
 
-ScreenAsk = Literal["find", "click", "type", "scroll", "all", "label"]
+ScreenAsk = Literal["find", "click", "type", "scroll", "all", "label", "think"]
 UNITS = 16
 UNIT = SIDE // UNITS
 FORMS = {"box": "rectangle", "disc": "ellipse", "triangle": "polygon"}
@@ -75,10 +75,10 @@ class Screens(TasksSettings):
     asks: tuple[ScreenAsk, ...] = ("click", "type", "scroll")
     """What is asked, in turn: the box of something; clicking it; typing the colour of the only thing of its form;
     scrolling to where something is cut off; the boxes of all that have a colour or a form, each with a digit of
-    confidence; the name of the only thing there is."""
+    confidence; the name of the only thing there is; its box, then its name after ``#``."""
     levels: tuple[int, ...] = (1, 2, 3)
-    """Things on the screen: two for each level; of ``label`` one, ever smaller. At level 3 what is asked for is small
-    (not of ``all``). Tasks cycle through them."""
+    """Things on the screen: two for each level; of ``label`` and ``think`` one, ever smaller. At level 3 what is
+    asked for is small; things of ``all`` are larger, the lower the level. Tasks cycle through them."""
     questions: Literal["short", "sentence"] = "short"
     """``click red disc``, for the small model; or a sentence that says how to answer."""
     scale: int = Field(1, ge=1, le=32)
@@ -196,7 +196,8 @@ def _scroll(rng: random.Random, level: int) -> Asked | None:
 
 
 def _all(rng: random.Random, level: int) -> Asked | None:
-    widgets = _screen(rng, [(3, 6)] * (2 * level))
+    # Large, for a match asks for half of what two boxes cover: within a unit on each side, of a thing of five.
+    widgets = _screen(rng, [(6 - level, 8 - level)] * (2 * level))
     if widgets is None:
         return None
     first = widgets[0]
@@ -221,6 +222,19 @@ def _label(rng: random.Random, level: int) -> Asked | None:
     return Asked(widgets, widgets, "what is it?", sentence, widgets[0].name)
 
 
+def _think(rng: random.Random, level: int) -> Asked | None:
+    made = _label(rng, level)
+    if made is None:
+        return None
+    edges_of = ",".join(map(str, made.targets[0].box))
+    before = "Think first: write its left, top, right and bottom edge, then #."
+    return made._replace(
+        short=f"think, {made.short}",
+        sentence=f"{made.sentence} {before}",
+        demonstration=f"{edges_of}#{made.answer}",
+    )
+
+
 ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
     "find": _find,
     "click": _click,
@@ -228,6 +242,7 @@ ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
     "scroll": _scroll,
     "all": _all,
     "label": _label,
+    "think": _think,
 }
 
 
@@ -288,7 +303,8 @@ def grade(task: Task, leaf: Node) -> Grade:
         return Grade(float(hit), hit, parts=parts, answered=found is not None)
     if task.columns["ask"] == "all":
         return _grade_list(text, [tuple(box) for box in task.columns["boxes"]])
-    if task.columns["ask"] == "label":
+    if task.columns["ask"] in ("label", "think"):
+        text = text if task.columns["ask"] == "label" else text.partition("#")[2]
         right = text == task.answer
         parts = {"label": float(right), "contained": float(contained(text, task.answer))}
         return Grade(float(right), right, parts=parts, answered=bool(text))
