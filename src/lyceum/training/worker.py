@@ -124,7 +124,7 @@ class States:
 
 async def serve(growing: Growing | HeldOut, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
     if runtime.as_finished:
-        await Beside(cast(Growing, growing), runtime, waves, to_run).serve()
+        await GroupsBeside(cast(Growing, growing), runtime, waves, to_run).serve()
     else:
         await InTurn(growing, waves, to_run).serve()
 
@@ -184,7 +184,7 @@ class InTurn:
             self.drawn.set_exception(error)
 
 
-class Beside:
+class GroupsBeside:
     """Grows waves of one ticket beside each other, and takes new weights while they grow (``order: ready``)."""
 
     def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
