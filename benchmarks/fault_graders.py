@@ -109,7 +109,8 @@ class Graders:
         from lyceum.reward import pool
         from lyceum.reward._worker_process import WorkerProcess
 
-        begin, reply, once = WorkerProcess.__init__, WorkerProcess._reply, pool._once
+        graders: Any = WorkerProcess
+        begin, reply, once = graders.__init__, graders._reply, pool._once
 
         def started(process: Any, *args: Any) -> None:
             begin(process, *args)
@@ -140,7 +141,7 @@ class Graders:
                 self.mark.with_suffix(".now").touch()
             return once(state, number, asked)
 
-        WorkerProcess.__init__, WorkerProcess._reply, pool._once = started, replied, job
+        graders.__init__, graders._reply, pool._once = started, replied, job
 
 
 class Sandboxes:

@@ -1,6 +1,6 @@
 """Runs, workers and graders, killed in chosen states: whether a group is lost, trained twice or graded wrong.
 
-    python benchmarks/faults.py --out benchmarks/results/faults.json [--kills 200] [--graders 48] [--seed 0]
+    python benchmarks/faults.py --out benchmarks/results/faults.json [--kills 200] [--graders 24] [--seed 0]
 
 Each run trains a new small model (4 groups of 4 samples a step), and one process of it is ended once by SIGKILL in one
 state, at a step that is drawn (of graders one in each step from there on); a run that was killed itself is resumed. In
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--kills", type=int, default=200, help="runs of which the run or a worker is killed")
-    parser.add_argument("--graders", type=int, default=48, help="runs of which a grader is killed")
+    parser.add_argument("--graders", type=int, default=24, help="runs of which a grader is killed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="one kill in each order")
     options = parser.parse_args()

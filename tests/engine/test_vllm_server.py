@@ -404,7 +404,9 @@ def test_a_failure_is_asked_again_elsewhere_and_the_group_is_whole(fault, fake, 
     monkeypatch.setattr(policy, "stop_ids", frozenset())
     whole = one(config(fake()).build(policy), n=6, sampling=NEVER_ENDS)
     well, ill = fake(), fake()
-    engine = config(well, ill, timeout=0.5).build(policy) if fault in NO_END else config(well, ill).build(policy)
+    engine = config(well, ill).build(policy)
+    if fault in NO_END:  # the limit of the one that fails alone: on a busy machine the other may take as long
+        engine.servers.servers[1].config = config(ill, timeout=0.5)
     ill.faults = [fault]
     drawn = one(engine, n=6, sampling=NEVER_ENDS)
     assert tokens(drawn) == tokens(whole)  # the same seeds: nothing is missing, nothing guessed
