@@ -34,7 +34,7 @@ from lyceum.core.types import (
 )
 from lyceum.core.user_files import describe
 from lyceum.reward.function_registry import is_passed_in, shown
-from lyceum.utils.errors import Lost, RecipeError
+from lyceum.utils.errors import LostOutside, RecipeError
 from lyceum.utils.numbers import LARGEST_REWARD, real
 from lyceum.utils.terminal import quoted
 
@@ -307,9 +307,9 @@ def ungraded_by(error: Exception) -> Grade:
     """Ungraded, with an error as the reason.
 
     Raises:
-        Lost: the error is that what grades is gone, which says nothing of a completion: the run ends with it.
+        LostOutside: the error is that what grades is gone, which says nothing of a completion: the run ends with it.
     """
-    if isinstance(error, Lost):
+    if isinstance(error, LostOutside):
         raise error
     return Grade.ungraded(describe(error))
 

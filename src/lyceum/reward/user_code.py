@@ -26,7 +26,7 @@ from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
 from lyceum.reward.function_registry import PLACE, is_passed_in, passed_in, shown
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
-from lyceum.utils.errors import Lost, RecipeError, nearest
+from lyceum.utils.errors import LostOutside, RecipeError, nearest
 from lyceum.utils.progress import say
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
@@ -351,14 +351,14 @@ def _attribute(dotted: str) -> Any:
 
 
 def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, prefix: str = "") -> Grade:
-    """Ungraded, since the function raised: the error, the row, and the line of its file. Raises ``Lost`` as it is.
+    """Ungraded, as the function raised: the error, the row, the line of its file. ``LostOutside`` is raised as it is.
 
     Args:
         function: as the recipe names it.
         given: its keywords.
         prefix: of the reason, where there are several functions.
     """
-    if isinstance(error, Lost):
+    if isinstance(error, LostOutside):
         raise error
     where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
     keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())

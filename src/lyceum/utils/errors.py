@@ -119,22 +119,22 @@ class Diverged(RunError):
     """A run has diverged: weights, logits, losses or advantages are not finite."""
 
 
-class Lost(RunError):
+class LostOutside(RunError):
     """What the run needs outside its own process is lost.
 
     Nothing was taken for an answer or a grade: the step in which it happened is done again when the run resumes.
     """
 
 
-class ServersLost(Lost):
+class ServersLost(LostOutside):
     """No server that samples has answered as it should, for as long as the recipe waits; the lines name each."""
 
 
-class EncoderLost(Lost):
+class EncoderLost(LostOutside):
     """The process that encodes an engine's pictures has ended, failed or passed its time limit; its lines say how."""
 
 
-class GraderLost(Lost):
+class GraderLost(LostOutside):
     """A process that grades was ended from outside several times in a row at the same job; its lines say how."""
 
 
