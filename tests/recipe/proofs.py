@@ -315,6 +315,22 @@ LINES: dict[str, Proof] = {
         {"stages.dpo.objective.loss=sigmoid": "weights", "stages.rlvr.credit.kl_in_reward.coefficient=0": "credit"},
         stages(1, 2, 2),
     ),
+    "visual-rft": Proof(
+        ["reward/part/task", "reward/part/format", LEARNS],
+        {
+            "stages.detection.reward=[task]": "grades",
+            "stages.detection.reward.0.weight=0": "grades",
+            "stages.classification.reward=[task]": "grades",
+        },
+        [*stages(1, 2, 2), "model={beside}/model"],
+        # Boxes that cover half of what is there: few after so little fine-tuning.
+        late={"reward/part/task#2": "stages.detection.reward=[task]"},
+        longer=[*stages(1, 6, 1, tasks=16), "model={beside}/model"],
+        beside=[
+            *stages(80, 1, 1, tasks=1),
+            *("stages.start.tasks_per_step=24", "stages.start.learner.warmup_steps=10", "checkpoint_every=100"),
+        ],
+    ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "wsrl": Proof(
