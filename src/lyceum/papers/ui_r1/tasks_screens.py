@@ -139,7 +139,7 @@ def _task(rng: random.Random, ask: ScreenAsk, level: int) -> Task | None:
 # What is asked ---------------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class Posed(NamedTuple):
     """What is on the screen, what is asked for, the question, the same as a sentence, the answer; how fine-tuning shows
     it, if otherwise."""
 
@@ -151,35 +151,35 @@ class Asked(NamedTuple):
     demonstration: str = ""
 
 
-def _find(rng: random.Random, level: int) -> Asked | None:
+def _find(rng: random.Random, level: int) -> Posed | None:
     widgets = _screen(rng, _sizes(level))
     if widgets is None:
         return None
     target = widgets[0]
     sentence = f"Where is the {target.name}? Write its left, top, right and bottom edge: 3,2,7,6."
-    return Asked(widgets, [target], f"{target.name}?", sentence, ",".join(map(str, target.box)))
+    return Posed(widgets, [target], f"{target.name}?", sentence, ",".join(map(str, target.box)))
 
 
-def _click(rng: random.Random, level: int) -> Asked | None:
+def _click(rng: random.Random, level: int) -> Posed | None:
     widgets = _screen(rng, _sizes(level))
     if widgets is None:
         return None
     target = widgets[0]
     left, top, right, bottom = target.box
     x, y = (left + right) // 2, (top + bottom) // 2
-    return Asked(widgets, [target], f"click {target.name}", _sentence(f"click the {target.name}"), f"click {x},{y}")
+    return Posed(widgets, [target], f"click {target.name}", _sentence(f"click the {target.name}"), f"click {x},{y}")
 
 
-def _type(rng: random.Random, level: int) -> Asked | None:
+def _type(rng: random.Random, level: int) -> Posed | None:
     widgets = _screen(rng, _sizes(level))
     if widgets is None or [widget.form for widget in widgets].count(widgets[0].form) > 1:
         return None
     target = widgets[0]
     asked = f"type colour of {target.form}"
-    return Asked(widgets, [target], asked, _sentence(f"type the colour of the {target.form}"), f"type {target.colour}")
+    return Posed(widgets, [target], asked, _sentence(f"type the colour of the {target.form}"), f"type {target.colour}")
 
 
-def _scroll(rng: random.Random, level: int) -> Asked | None:
+def _scroll(rng: random.Random, level: int) -> Posed | None:
     """What is asked for touches one edge of the screen, and nothing else does."""
     widgets = _screen(rng, _sizes(level), inside=1)
     if widgets is None:
@@ -192,10 +192,10 @@ def _scroll(rng: random.Random, level: int) -> Asked | None:
     if any(_near(target.box, widget.box) for widget in widgets[1:]):
         return None
     sentence = _sentence(f"scroll to show all of the {target.name}, which goes on beyond the edge")
-    return Asked([target, *widgets[1:]], [target], f"show {target.name}", sentence, f"scroll {direction}")
+    return Posed([target, *widgets[1:]], [target], f"show {target.name}", sentence, f"scroll {direction}")
 
 
-def _all(rng: random.Random, level: int) -> Asked | None:
+def _all(rng: random.Random, level: int) -> Posed | None:
     # Large, for a match asks for half of what two boxes cover: within a unit on each side, of a thing of five.
     widgets = _screen(rng, [(6 - level, 8 - level)] * (2 * level))
     if widgets is None:
@@ -210,19 +210,19 @@ def _all(rng: random.Random, level: int) -> Asked | None:
         f"Where are all that are {kind}? Write of each its left, top, right and bottom edge and how sure you are, 0 to "
         f"{SUREST}, with a semicolon between: 3,2,7,6:9;8,1,10,3:5."
     )
-    return Asked(widgets, targets, f"all {plural}?", sentence, write_detections(boxes, [SUREST] * len(boxes)), shown)
+    return Posed(widgets, targets, f"all {plural}?", sentence, write_detections(boxes, [SUREST] * len(boxes)), shown)
 
 
-def _label(rng: random.Random, level: int) -> Asked | None:
+def _label(rng: random.Random, level: int) -> Posed | None:
     size = 8 // 2**level
     widgets = _screen(rng, [(size, size + 1)])
     if widgets is None:
         return None
     sentence = f"What is it? Write its colour ({', '.join(COLOURS)}) and form ({', '.join(FORMS)}): red disc."
-    return Asked(widgets, widgets, "what is it?", sentence, widgets[0].name)
+    return Posed(widgets, widgets, "what is it?", sentence, widgets[0].name)
 
 
-def _think(rng: random.Random, level: int) -> Asked | None:
+def _think(rng: random.Random, level: int) -> Posed | None:
     made = _label(rng, level)
     if made is None:
         return None
@@ -235,7 +235,7 @@ def _think(rng: random.Random, level: int) -> Asked | None:
     )
 
 
-ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Asked | None]] = {
+ASKS: Mapping[ScreenAsk, Callable[[random.Random, int], Posed | None]] = {
     "find": _find,
     "click": _click,
     "type": _type,
