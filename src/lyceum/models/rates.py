@@ -68,8 +68,9 @@ def add_rates(causal: transformers.PreTrainedModel, *, seed: int, folder: Path |
         for weight in made.parameters():
             if weight.dim() > 1:
                 weight.normal_(0, causal.config.get_text_config().initializer_range)
-        made.router[-1].weight.zero_()
-        made.router[-1].bias.fill_(UNTRAINED)
+        last = cast(nn.Linear, cast(nn.Sequential, made.router)[-1])
+        last.weight.zero_()
+        last.bias.fill_(UNTRAINED)
     if folder is not None:
         advice = "save the model again, or remove the file: the model then has its full rate alone"
         with user_file("model.path", folder / FILE, advice):
