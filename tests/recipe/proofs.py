@@ -118,6 +118,20 @@ LINES: dict[str, Proof] = {
             *("stages.0.tasks_per_step=16", "stages.5.steps=1", "stages.5.tasks_per_round=3", "checkpoint_every=1000"),
         ],
     ),
+    "curr-reft-pictures": Proof(
+        [LEARNS, "traces/found"],
+        {
+            "stages.binary.curriculum=uniform": "draw",
+            "stages.choice.curriculum=uniform": "draw",
+            "stages.open.curriculum=uniform": "draw",
+            "stages.self-improvement.traces.per_task=null": "weights",
+        },
+        [*stages(1, 1, 1, 1), "stages.4.steps=1", "stages.4.tasks_per_round=4", "model={beside}/model"],
+        beside=[
+            *stages(60, 1, 1, 1, tasks=1),
+            *("stages.0.tasks_per_step=24", "stages.4.steps=1", "stages.4.tasks_per_round=1", "checkpoint_every=100"),
+        ],
+    ),
     "dapo": Proof(
         ["groups_dropped", "reward/part/overlong < 0"],
         {"collect.keep=all": "draw", **WITHOUT_PENALTY},
