@@ -109,7 +109,6 @@ class WorkerPool:
 
 
 _shared: weakref.WeakValueDictionary[str, WorkerPool] = weakref.WeakValueDictionary()
-os.register_at_fork(after_in_child=_shared.clear)  # a fork has no threads of its parent's, so that nobody would answer
 
 
 def shared_pool(
