@@ -6,8 +6,8 @@ exact: staleness 0 in a worker process against one process, by digests. learning
 of updates, by staleness and correction, in one process that samples under the weights of k updates before (the rule of
 ``order: fixed``, which no clock changes). lengths: how a bound on staleness is kept, simulated with the library's own
 rule of admission and heavy-tailed durations, against discarding, which does not ship. time: verifiers that sleep
-(Pareto), the synchronous run against both orders. Rows of parts that are not asked for stay in the file, and rows that
-are there are not measured again.
+(Pareto), synchronous runs against both orders: seconds a step and until an accuracy, and what could be. Rows of parts
+that are not asked for stay in the file, and rows that are there are not measured again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from common import arguments, machine, say, table, write
 
+from lyceum import evaluate
 from lyceum.core.settings import Composition, RuntimeSettings
 from lyceum.core.waves import Grown, Grows, Wave
 from lyceum.recipe.schema import load_recipe
@@ -48,7 +49,13 @@ DEFINITIONS = {
     "learning.final": "held-out accuracy after the last update, mean over seeds, with its standard error",
     "learning.correction": "none: ratios against the start of the step, uncorrected (refused by lyceum); behaviour: "
     "against what drew the tokens; decoupled: a truncated weight beside the ratios",
-    "time.idle": "share of a run's time in which it waits for groups",
+    "time.verifier": "seconds that a verifier sleeps on average (Pareto, shape 2, ten times as long at most); 0: none",
+    "time.idle": "share of a run's time in which it waits for groups; idle_workers: metric idle/workers, mean",
+    "time.seconds_to": "seconds after the first step until the models of a step and of the two after it have so much "
+    "held-out accuracy on average (100 tasks, 4 samples each, measured after the run); null: never",
+    "bounds.faster": "seconds a step of the faster synchronous run over those of the case",
+    "bounds.of_bound": "fewest possible seconds a step over the measured ones; ready: those in which the learner of "
+    "that synchronous run is not idle; fixed: by simulated_fixed",
 }
 
 
@@ -105,7 +112,8 @@ def main() -> None:
             row = {"case": case, **measure()}
             say(f"{part}: {row}")
             result[part].append({**row, "load": round(os.getloadavg()[0], 1)})
-            write({"definitions": DEFINITIONS, "machine": machine(), **{p: result[p] for p in PARTS}}, options.out)
+            parts = {part: result[part] for part in PARTS} | {"bounds": bounds(result["time"])}
+            write({"definitions": DEFINITIONS, "machine": machine(), **parts}, options.out)
     show(result)
 
 
@@ -254,41 +262,120 @@ def learnt(case: Mapping[str, Any]) -> dict[str, Any]:
 
 # Time ----------------------------------------------------------------------------------------------------------------
 
-VERIFIERS = 64
-"""Processes that grade: one for each completion of a step, so that in the synchronous run none waits for another."""
+TASKS_OF_TIME, UPDATES_OF_TIME = 64, 4
+"""Of a step, so many that the learner is worth keeping busy: 512 completions."""
+LEVELS = (0.7, 0.8, 0.9)
+"""Held-out accuracies, the time until which is measured."""
 SLEEPS = """
-import random, time
+import asyncio, random
 
-def score(completion, id):
-    time.sleep(min(5.0, 0.25 * random.Random(completion + id).paretovariate(2)))
-    return float(any(map(str.isdigit, completion)))
+async def score(completion, id):
+    await asyncio.sleep(SECONDS * min(10.0, 0.5 * random.Random(completion + id).paretovariate(2)))
+    return 0.0
 """
+"""A verifier elsewhere, 0.25 to 5 s after it is asked (0.5 s on average), beside the tasks' own reward."""
 
 
 def time_(options: Any) -> Cases:
-    steps = 4 if options.quick else 20
-    cases: list[list[str]] = [["runtime=in-process"]]
+    steps = 3 if options.quick else 24
+    sleeps: list[tuple[list[str], float]] = [(["threads=1"], 0.0), (["threads=1"], 0.5), (["threads=2"], 0.5)]
     for staleness in (1,) if options.quick else (1, 2, 4, 8):
-        more = [f"runtime.staleness={staleness}", "runtime.ratio=behaviour"]
-        cases += [["runtime=processes", f"runtime.order={order}", *more] for order in ("fixed", "ready")]
-    for keys in cases:
-        yield {"keys": keys, "steps": steps, "verifiers": VERIFIERS}, lambda keys=keys: waited(keys, steps)
+        more = [f"runtime.staleness={staleness}", "runtime.ratio=behaviour", "threads=1"]
+        sleeps += [(["runtime=processes", f"runtime.order={order}", *more], 0.5) for order in ("fixed", "ready")]
+    for seed in range(options.seeds):
+        for keys, seconds in sleeps:
+            case = {"keys": keys, "verifier": seconds, "steps": steps, "seed": seed}
+            yield case, lambda case=case: waited(case)
 
 
-def waited(keys: list[str], steps: int) -> dict[str, Any]:
+def waited(case: Mapping[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as work:
-        (Path(work) / "own.py").write_text(SLEEPS)
-        reward = f"reward={json.dumps({'function': f'{work}/own.py:score', 'processes': VERIFIERS})}"
-        run = train(load_recipe("grpo", [*brief(work, "run"), f"steps={steps}", reward, "trust_code=true", *keys]))
-        metrics = read_run_folder(run).metrics[1:]  # the first step waits for the worker to load
-        began = read_run_folder(run).metrics[0]["time"]
-        seconds = metrics[-1]["time"] - began
+        (Path(work) / "own.py").write_text(SLEEPS.replace("SECONDS", str(case["verifier"])))
+        reward = json.dumps([{"kind": "task"}, {"function": f"{work}/own.py:score"}])
+        keys = [f"reward={reward}", "trust_code=true", f"seed={case['seed']}", f"steps={case['steps']}", "keep.every=1"]
+        keys += [f"tasks_per_step={TASKS_OF_TIME}", f"learner.updates_per_step={UPDATES_OF_TIME}", *case["keys"]]
+        run = train(load_recipe("grpo", [*brief(work, "run"), *keys]))
+        first, *metrics = read_run_folder(run).metrics  # the first step waits for the worker to load
+        seconds = metrics[-1]["time"] - first["time"]
+        workers = [line["idle/workers"] for line in metrics if "idle/workers" in line]
+        generating = fmean(line["seconds/generate"] for line in metrics)
+        models = [*(run / "kept_models" / f"step-{line['step']}" for line in metrics[:-1]), run / "model"]
+        accuracy = [held_out(model) for model in models]
         return {
-            "seconds_per_step": round(seconds / len(metrics), 2),
-            "idle": round(sum(line["seconds/generate"] for line in metrics) / seconds, 3),
+            "seconds_per_step": round(seconds / len(metrics), 3),
+            "generating": round(generating, 3),
+            "idle": round(generating * len(metrics) / seconds, 3),
+            "idle_workers": None if not workers else round(fmean(workers), 3),
             "staleness": round(fmean(line.get("staleness/mean", 0.0) for line in metrics), 2),
-            "trained_to_drawn": metrics[-1].get("length/trained_to_drawn", 1.0),
+            "seconds_to": {
+                level: until(level, accuracy, [line["time"] - first["time"] for line in metrics])
+                for level in map(str, LEVELS)
+            },
+            "accuracy": accuracy,
         }
+
+
+def held_out(model: Path) -> float:
+    """Accuracy of 4 samples of each of 100 held-out tasks."""
+    return round(
+        evaluate(model, "chain", k=(1,), n=100, samples=4, greedy=False, progress="silent")["overall"]["mean"], 4
+    )
+
+
+def until(level: str, accuracy: Sequence[float], seconds: Sequence[float]) -> float | None:
+    """Seconds after the first step until the model of a step and the two after it are, on average, so good."""
+    smooth = [fmean(accuracy[n : n + 3]) for n in range(len(accuracy) - 2)]
+    return next((round(at, 1) for mean, at in zip(smooth, seconds, strict=False) if mean >= float(level)), None)
+
+
+def bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each seed and case, measured speed over what could be: for ``ready`` the learner always busy, as it is in the
+    faster of the synchronous runs; for ``fixed`` what :func:`simulated_fixed` says."""
+    found: list[dict[str, Any]] = []
+    for seed in sorted({row["case"]["seed"] for row in rows}):
+        of = [row for row in rows if row["case"]["seed"] == seed]
+        alone = [row for row in of if not row["case"]["verifier"]]
+        synchronous = [row for row in of if row["case"]["verifier"] and "runtime=processes" not in row["case"]["keys"]]
+        if not alone or not synchronous:
+            continue
+        drawing, step = alone[0]["generating"], alone[0]["seconds_per_step"]
+        fastest = min(synchronous, key=lambda row: row["seconds_per_step"])
+        for row in of:
+            keys = dict(key.split("=") for key in row["case"]["keys"])
+            if "runtime.order" not in keys:
+                continue
+            staleness = int(keys["runtime.staleness"])
+            best = fastest["seconds_per_step"] * (1 - fastest["idle"])
+            if keys["runtime.order"] == "fixed":
+                best = simulated_fixed(staleness, drawing, step - drawing, steps=row["case"]["steps"], seed=seed)
+            measured = row["seconds_per_step"]
+            found.append(
+                {
+                    "order": keys["runtime.order"],
+                    "staleness": staleness,
+                    "seed": seed,
+                    "faster": round(fastest["seconds_per_step"] / measured, 2),
+                    "of_bound": round(best / measured, 3),
+                }
+            )
+    return found
+
+
+def simulated_fixed(staleness: int, drawing: float, learning: float, *, steps: int, seed: int) -> float:
+    """Seconds a step of ``order: fixed`` with one worker, which draws a wave while those before it are graded.
+
+    Args:
+        drawing, learning: seconds of a wave and of a step's updates.
+    """
+    draw = random.Random(seed)
+    trained: list[float] = []
+    drawn = 0.0
+    for step in range(steps):
+        published = trained[step - staleness - 1] if step > staleness else 0.0
+        drawn = max(drawn, published) + drawing
+        slowest = max(min(5.0, 0.25 * draw.paretovariate(2)) for _ in range(8 * TASKS_OF_TIME))
+        trained.append(max(drawn + slowest, trained[-1] if trained else 0.0) + learning)
+    return (trained[-1] - trained[0]) / (steps - 1)
 
 
 MEASURED = {"exact": exact, "lengths": lengths, "learning": learning, "time": time_}
@@ -315,9 +402,18 @@ def show(result: Mapping[str, Any]) -> None:
             for (k, how), v in sorted(of.items())
         ],
     )
-    columns = ["seconds_per_step", "idle", "staleness"]
-    rows = [[" ".join(row["case"]["keys"]), *(row[column] for column in columns)] for row in result["time"]]
-    table("time", ["keys", *columns], rows)
+    columns = ["seconds_per_step", "idle", "idle_workers", "staleness"]
+    rows = [
+        [
+            f"{' '.join(row['case']['keys'])}, verifier {row['case']['verifier']} s, seed {row['case']['seed']}",
+            *(row[column] for column in columns),
+            *row["seconds_to"].values(),
+        ]
+        for row in result["time"]
+    ]
+    table("time", ["keys", *columns, *(f"s to {level}" for level in LEVELS)], rows)
+    columns = ["order", "staleness", "seed", "faster", "of_bound"]
+    table("time against bounds", columns, [[row[column] for column in columns] for row in bounds(result["time"])])
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
     python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout encoder arms] [--quick]
 
-``rates``: the recipe ``vico`` after ``pictures-base``, both smaller than shipped; then greedy answers to held-out
-questions with every picture at the full rate, all compressed, either at random, and as the router says. Runs stay in
-``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on groups of 8 samples under a picture
-of 256 tokens. ``encoder``: one answer to each of 64 new pictures, with the vision tower in the engine's process and in
-its own, where it costs a quarter of what prefill and decoding do, as much, and four times as much; all prompts
-prefilled together, or 8 after another. ``arms``: methods that go on from one base per seed, see ``picture_arms.py``;
-about two minutes of a core for each run. What is not asked for stays in the file.
+``rates``: a router of rates against chance, see ``picture_rates.py``; about two minutes of a core for each seed, and
+as long for the base. Runs stay in ``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on
+groups of 8 samples under a picture of 256 tokens. ``encoder``: one answer to each of 64 new pictures, with the vision
+tower in the engine's process and in its own, where it costs a quarter of what prefill and decoding do, as much, and
+four times as much; all prompts prefilled together, or 8 after another. ``arms``: methods that go on from one base per
+seed, see ``picture_arms.py``; about two minutes of a core for each run. What is not asked for stays in the file.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any, cast
+from statistics import median
+from typing import Any
 
 import picture_arms
+import picture_rates
 from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
 from layout import stepper
 
@@ -44,8 +44,6 @@ DEFINITIONS = {
     "cost_ratio": "processor time of the vision tower over that of prefill and decoding",
     "best_ratio": "(tower + rest) / max(tower, rest): what complete overlap on idle cores would give",
 }
-TASKS = "tasks={kind: pictures, asks: [count, compare, where]}"
-RATES = ("full", "compressed", "random", "routed")
 GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
 """Of the layout's forest: pictures, samples under each, their tokens, pixels of a picture."""
 
@@ -76,10 +74,7 @@ def main() -> None:
         result["layout"] = layouts(pairs=2 if options.quick else 7) | {"machine": machine()}
         write(result, options.out)
     if "rates" in options.on:
-        questions = options.questions or (12 if options.quick else 480)
-        rows = [row for seed in range(options.seeds) for row in rates(seed, questions, quick=options.quick)]
-        result["rates"] = {"machine": machine(), "rows": rows}
-        write(result, options.out)
+        on_rates(result, options)
     if "encoder" in options.on:
         costs = COSTS[1:2] if options.quick else COSTS
         rows = [row for cost in costs for row in encoders(cost, pairs=2 if options.quick else 7)]
@@ -88,6 +83,21 @@ def main() -> None:
     if "arms" in options.on:
         on_arms(result, options)
     show(result)
+
+
+def on_rates(result: dict[str, Any], options: Any) -> None:
+    """What is missing of the rates; the file is written after each seed."""
+
+    def done(rows: list[dict[str, Any]]) -> None:
+        facts = {"definitions": picture_rates.DEFINITIONS, "tasks": picture_rates.TASKS, "machine": machine()}
+        result["rates"] = facts | {"rows": rows, "summary": picture_rates.summary(rows)}
+        write(result, options.out)
+
+    questions = options.questions or (12 if options.quick else 480)
+    sizes = picture_rates.QUICK if options.quick else picture_rates.SIZES
+    name = "rates-quick" if options.quick else "rates"
+    known = result.get("rates", {}).get("rows", ())
+    picture_rates.run_rates(known, options.seeds, questions, sizes, trained, name, done)
 
 
 def on_arms(result: dict[str, Any], options: Any) -> None:
@@ -111,9 +121,6 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
     picture_arms.run_arms(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
 
 
-# Rates ---------------------------------------------------------------------------------------------------------------
-
-
 def trained(name: str, recipe: str, *keys: str) -> Path:
     """The model of a run, which is trained where it is not there yet."""
     run = HERE / name
@@ -124,89 +131,6 @@ def trained(name: str, recipe: str, *keys: str) -> Path:
         subprocess.run([*command, "track=[]", *keys], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         say(f"{name} took {time.perf_counter() - began:.0f} s")
     return run / "model"
-
-
-def rates(seed: int, questions: int, *, quick: bool) -> list[dict[str, Any]]:
-    """A row for each way to choose the rate, of one seed."""
-    from lyceum.core.pictures import COMPRESSED, FULL
-    from lyceum.models.load import ModelSettings, load_policy
-    from lyceum.models.sight import RateName, give_rate
-    from lyceum.utils.seeds import counter_seed
-
-    kind = "quick" if quick else "base"
-    steps = ("steps=4", "tasks_per_step=4") if quick else ("steps=300", "tasks_per_step=32")
-    base = trained(f"{kind}-{seed}", "pictures-base", f"seed={seed}", TASKS, *steps)
-    vico = [f"stages.vico.{key}" for key in ("steps=120", "router_steps=60", "tasks_per_step=16")]
-    if quick:
-        vico = [f"stages.vico.{key}" for key in ("steps=4", "router_steps=2", "tasks_per_step=4")]
-    unchanged = ("stages.start.steps=1", "stages.start.learner.lr=1e-9", "stages.start.learner.warmup_steps=0")
-    name = f"vico-{kind}-{seed}" if quick else f"vico-{seed}"
-    model = trained(name, "vico", f"seed={seed}", f"model.path={base}", *unchanged, *vico)
-    policy = load_policy(ModelSettings(path=str(model), device="cpu"))
-    assert policy.sight is not None
-    found: dict[str, dict[str, Any]] = {}
-    for rate in (*(each for each in RATES if each != "random"), "random"):
-        if rate == "random":
-            share = found["routed"]["compressed"]
-            policy.sight.pictures.rate = lambda id, share=share: (
-                COMPRESSED if counter_seed("random", id) < share * 2**63 else FULL
-            )
-        else:
-            give_rate(policy, cast(RateName, rate))
-        found[rate] = {"seed": seed, "rate": rate} | answered(policy, questions, seed, rounds=1 if quick else 2)
-        say(f"seed {seed}, {rate}: {found[rate]['accuracy']:.1%}, {found[rate]['picture_tokens']:.1f} tokens")
-    return [found[rate] for rate in RATES]
-
-
-def answered(policy: Any, questions: int, seed: int, *, rounds: int) -> dict[str, Any]:
-    """Greedy answers to the same questions in each round: their accuracy, tokens and cost."""
-    from lyceum.core.pictures import COMPRESSED, id_and_place, is_picture, rate_of
-    from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
-    from lyceum.evaluation.intervals import wilson
-    from lyceum.tasks.pictures import Pictures
-
-    source = Pictures.model_validate({"asks": ["count", "compare", "where"]}).build("heldout", seed)
-    tasks = [source[n] for n in range(questions)]
-    seconds: list[float] = []
-    prompts: list[list[int]] = []
-    samples: list[Any] = []
-
-    for _ in range(rounds):
-        policy.sight.forget()
-        engine = EmbeddedEngine(policy, EmbeddedConfig.model_validate({}))
-        began = time.process_time()
-        prompts = [policy.render(task.messages) for task in tasks]
-        samples = asyncio.run(picture_arms.answers(engine, prompts))
-        seconds.append(time.process_time() - began)
-    right = [
-        sample.finish == "stop" and policy.decode(sample.tokens).partition("#")[2].strip() == task.answer
-        for task, sample in zip(tasks, samples, strict=True)
-    ]
-    seen = [[token for token in prompt if is_picture(token)] for prompt in prompts]
-    compressed = [rate_of(id_and_place(tokens[0])[0]) == COMPRESSED for tokens in seen]
-    interval = wilson(fmean(right), len(right))
-    return {
-        "accuracy": sum(right) / len(right),
-        "interval": [round(interval.low, 4), round(interval.high, 4)],
-        "compressed": sum(compressed) / len(compressed),
-        "picture_tokens": fmean(map(len, seen)),
-        "prompt_tokens": fmean(map(len, prompts)),
-        "cpu_seconds": round(min(seconds), 3),
-        "by_ask": shares(right, compressed, [task.columns["ask"] for task in tasks]),
-        "by_level": shares(right, compressed, [str(task.columns["level"]) for task in tasks]),
-    }
-
-
-def shares(right: Sequence[bool], compressed: Sequence[bool], of: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Accuracy and share of compressed pictures, of each ask or level."""
-    found: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(of):
-        at = [n for n, each in enumerate(of) if each == name]
-        found[name] = {
-            "accuracy": round(fmean(right[n] for n in at), 4),
-            "compressed": round(fmean(compressed[n] for n in at), 4),
-        }
-    return found
 
 
 # Layout --------------------------------------------------------------------------------------------------------------
@@ -394,23 +318,7 @@ def show(result: Mapping[str, Any]) -> None:
     if "arms" in result:
         picture_arms.show_arms(result["arms"]["rows"])
     if "rates" in result:
-        columns = ("seed, rate", "accuracy", "95 %", "compressed", "picture tokens", "prompt tokens", "CPU s")
-        table(
-            "rates of pictures",
-            columns,
-            [
-                (
-                    f"{row['seed']}, {row['rate']}",
-                    f"{row['accuracy']:.1%}",
-                    f"{row['interval'][0]:.1%} to {row['interval'][1]:.1%}",
-                    f"{row['compressed']:.0%}",
-                    f"{row['picture_tokens']:.1f}",
-                    f"{row['prompt_tokens']:.1f}",
-                    f"{row['cpu_seconds']:.2f}",
-                )
-                for row in result["rates"]["rows"]
-            ],
-        )
+        picture_rates.show_rates(result["rates"]["rows"])
     if "encoder" in result:
         columns = ("tower / rest", "together", "layers", "speed with the process", "range", "at best", "same bits")
         rows = [

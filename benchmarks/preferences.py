@@ -21,8 +21,8 @@ from trl.experimental.orpo import ORPOTrainer  # pyright: ignore[reportMissingIm
 from lyceum.core.types import Batch
 from lyceum.objective.base import aggregate_weights
 from lyceum.objective.dpo import DPO, SMOOTHED, PairLossName
-from lyceum.objective.orpo import ORPO
 from lyceum.papers.kto.objective_kto import KTO
+from lyceum.papers.orpo.objective_orpo import ORPO
 
 ROWS, LENGTH, BETA = 64, 12, 0.3
 SMOOTHING = 0.1

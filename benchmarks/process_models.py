@@ -54,10 +54,10 @@ def measured(folder: str, tasks: int, held_out: int, epochs: int, threads: int) 
 
     from lyceum.engine.embedded import EmbeddedEngine
     from lyceum.models.load import ModelSettings, load_policy
+    from lyceum.papers.implicit_prm.value_implicit import Implicit
     from lyceum.runtime.in_process import InProcess
     from lyceum.tasks.chain import Chain
     from lyceum.utils.aio import run_async
-    from lyceum.value.implicit import Implicit
     from lyceum.value.labels import examples_for, outcome_of
     from lyceum.value.measures import auc
     from lyceum.value.model import PathModel
@@ -205,7 +205,7 @@ def steps() -> Any:
 
 def next_steps() -> Any:
     from lyceum.core.types import Sampling
-    from lyceum.rollout.next_steps import NextSteps
+    from lyceum.papers.direct_advantage.rollout_next_steps import NextSteps
 
     sampling = Sampling(max_completion_tokens=LONGEST)
     return NextSteps(trajectories=1, width=WIDTH, others="finish", step=steps(), sampling=sampling).build()

@@ -23,8 +23,8 @@ sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
 
+from lyceum.analysis.proving import metrics, mixed, share_metrics
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.proving import metrics, mixed, share_metrics
 from lyceum.training.train import train
 from lyceum.utils.numbers import mean
 

@@ -123,8 +123,8 @@ def same_leaves(folder: Path, shape: Shape, pairs: int, *, hot: float) -> dict[s
     """Tokens and seconds of both ways to as many trajectories of one length."""
     from lyceum.core.types import Sampling
     from lyceum.models.load import ModelSettings, load_policy
+    from lyceum.papers.treepo.rollout_segments import Segments
     from lyceum.rollout.flat import Flat
-    from lyceum.rollout.segments import Segments
     from lyceum.utils.garbage_collection import only_new
 
     policy = load_policy(ModelSettings(path=str(folder), device="cpu"))

@@ -39,6 +39,7 @@ STARTS = {
     "models.py --quick --runs": r"qwen3_5_text grpo: steps 10 .* resumed_to_the_bit True",
     "mechanisms.py --quick": r"grpo: [\d.]+ s",
     "pictures.py --quick --threads 1": r"tree takes [\d.]+ of the rows' time",
+    "pictures.py --quick --threads 1 --on rates": r"rates-quick-base took \d+ s",
     "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
@@ -146,9 +147,11 @@ def test_every_benchmark_is_started():
     parts = {
         "cases.py",
         "common.py",
+        "fault_graders.py",
         "forked.py",
         "limits.py",
         "picture_arms.py",
+        "picture_rates.py",
         "controlled_lengths.py",
         "suites.py",
         "trees_learn.py",
@@ -178,3 +181,30 @@ def benchmarks(monkeypatch):
     for name in {*sys.modules} - before:
         if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+def test_the_curve_of_rates_compresses_the_lowest_logits_first(benchmarks):
+    rates = benchmarks("picture_rates")
+    # Of ten pictures the router keeps the even ones full; compressed, the first five of its order are right.
+    logits = [5.0, -5, 4, -4, 3, -3, 2, -2, 1, -1]
+    compressed = [logit < 0 for logit in logits]
+    found = rates.curve(logits, [True] * 10, compressed, 16, 4)
+    assert [line["picture_tokens"] for line in found][:2] == [16, 14.8]
+    assert [line["routed"] for line in found] == [1, 1, 1, 1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5]
+    # At random each compressed picture is wrong half of the time.
+    assert [line["random"] for line in found] == [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5]
+
+
+def test_seeds_of_rates_that_are_known_are_not_run_again(benchmarks, monkeypatch):
+    rates = benchmarks("picture_rates")
+    way = dict.fromkeys(("accuracy", "compressed", "picture_tokens", "cpu_seconds", "wall_seconds"), 0.5)
+    run = []
+    monkeypatch.setattr(
+        rates, "measured", lambda model, seed, questions: run.append(seed) or {"ways": dict.fromkeys(rates.WAYS, way)}
+    )
+    of_other_sizes = [{"seed": 0, "sizes": rates.QUICK, "questions": 9}, {"seed": 1, "rate": "full"}]
+    known = [{"seed": 1, "sizes": rates.SIZES, "questions": 9}]
+    kept = []
+    rates.run_rates([*of_other_sizes, *known], 3, 9, rates.SIZES, lambda *keys: None, "rates", kept.append)
+    assert run == [0, 2]
+    assert [row["seed"] for row in kept[-1]] == [0, 1, 2]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lyceum.analysis.boundary.result import Boundary
     from lyceum.analysis.comparison.result import Comparison
     from lyceum.analysis.doctor.run import Report
+    from lyceum.analysis.replay import Replayed
     from lyceum.analysis.sparsity import Sparsity
     from lyceum.analysis.test_time.result import SearchResult
     from lyceum.api import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from lyceum.evaluation.measure import Accuracy, Unwritten
     from lyceum.models.policy import Policy
     from lyceum.recipe.schema import Recipe, load_recipe
-    from lyceum.training.replay import Replayed
     from lyceum.utils.errors import (
         Diverged,
         Interrupted,
@@ -94,7 +94,7 @@ _PLACES = {
     "Policy": "lyceum.models.policy",
     "Recipe": "lyceum.recipe.schema",
     "RecipeError": "lyceum.utils.errors",
-    "Replayed": "lyceum.training.replay",
+    "Replayed": "lyceum.analysis.replay",
     "Report": "lyceum.analysis.doctor.run",
     "RunError": "lyceum.utils.errors",
     "SearchResult": "lyceum.analysis.test_time.result",

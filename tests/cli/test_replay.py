@@ -13,12 +13,12 @@ import yaml
 from folder_digest import digest
 
 from lyceum import replay
+from lyceum.analysis import replay as replaying
+from lyceum.analysis.replay import Replay
 from lyceum.cli import main
 from lyceum.learner.local import LocalLearner, clip_gradients, learning_rate
 from lyceum.models.load import ModelSettings, load_policy, save_policy
 from lyceum.run import checkpoint
-from lyceum.training import replay as replaying
-from lyceum.training.replay import Replay
 from lyceum.training.stages.method import Method
 from lyceum.utils.errors import RecipeError
 

@@ -14,10 +14,10 @@ from lyceum.core.types import Grade, Origin, Task
 from lyceum.credit.base import KLInReward
 from lyceum.credit.group import GroupRelative
 from lyceum.credit.leave_one_out import LeaveOneOut
-from lyceum.credit.step_value import StepValue
 from lyceum.learner.local import LocalConfig
 from lyceum.objective.base import aggregate_weights
 from lyceum.objective.ppo_clip import PPOClip
+from lyceum.papers.treerl.credit_step_value import StepValue
 from lyceum.run.rollout_table import trajectory_table
 from lyceum.training.stages._metrics import mean_abs_advantage, rollout_metrics
 from lyceum.training.stages.method import Method

@@ -12,7 +12,7 @@ from lyceum.core.component import kinds
 from lyceum.core.notes import Note
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Origin, Task
-from lyceum.curriculum.hard_filter import DirectSamples
+from lyceum.papers.deepsearch.curriculum_hard_filter import DirectSamples
 from lyceum.run.rollout_table import trajectory_table
 
 

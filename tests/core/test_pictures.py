@@ -11,10 +11,10 @@ from lyceum.core.pictures import (
     id_and_place,
     is_picture,
     picture_of,
-    picture_parts,
     picture_token,
     pictures_in,
 )
+from lyceum.utils.messages import picture_parts
 
 IDS = st.integers(0, 2**ID_BITS - 1)
 PLACES = st.integers(0, MOST_PLACES - 1)

@@ -11,9 +11,9 @@ from lyceum.core.settings import Composition
 from lyceum.core.types import Sampling
 from lyceum.credit.base import kl_cost, last_token, row_reward, token_reward, whiten
 from lyceum.objective.kl import KLPenalty
+from lyceum.papers.rest_mcts.rollout_value_mcts import ValueMCTS
 from lyceum.rollout.flat import Flat
 from lyceum.rollout.mcts import MCTS
-from lyceum.rollout.value_mcts import ValueMCTS
 
 CREDITS = sorted(kinds("credit"))
 WITH_KL = [kind for kind in CREDITS if "kl_in_reward" in kinds("credit")[kind].model_fields]

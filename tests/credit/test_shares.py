@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyceum.credit.base import KLInReward, whiten
-from lyceum.credit.by_part import ByPart
 from lyceum.credit.group import GroupRelative, group_relative
 from lyceum.credit.leave_one_out import LeaveOneOut
 from lyceum.credit.reinforce import Reinforce
 from lyceum.credit.shares import row_shares, token_shares
 from lyceum.objective.ppo_clip import PPOClip
+from lyceum.papers.barfi.credit_by_part import ByPart
 from lyceum.papers.prime.credit_prime import Prime
 from lyceum.reward.format import Format
 from lyceum.reward.task import TaskReward

@@ -8,12 +8,12 @@ from random_trees import letters, random_trees
 from tiny_models import plain_model, policy_like
 
 from lyceum.core.forest import build_forest
-from lyceum.credit.step_value import StepValue
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.papers.gigpo.credit_gigpo import GiGPO
 from lyceum.papers.salt.credit_salt import Salt
 from lyceum.papers.treepo.credit_sub_group import SubGroup
+from lyceum.papers.treerl.credit_step_value import StepValue
 
 CREDITS = [SubGroup(), SubGroup(weight="size", whiten=False), StepValue(), StepValue(against="parent", leaves="none")]
 CREDITS += [GiGPO(), Salt(), Salt(steps="tokens", step_tokens=2, history=0)]

@@ -6,14 +6,14 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.core.component import kinds
 from lyceum.core.needs import able
-from lyceum.curriculum.hard_filter import HardFilter
-from lyceum.curriculum.shrinking_budget import ShrinkingBudget
 from lyceum.curriculum.uniform import Uniform
 from lyceum.papers.cures.curriculum_posterior import PosteriorDraws
+from lyceum.papers.deepsearch.curriculum_hard_filter import HardFilter
 from lyceum.papers.gain_rl.curriculum_angles import Angles
 from lyceum.papers.pcurl.curriculum_difficulty_weight import DifficultyWeight
 from lyceum.papers.qwenlong_l1.curriculum_phases import Phases
 from lyceum.papers.rmt.curriculum_entropy import ByEntropy
+from lyceum.papers.train_long_think_short.curriculum_shrinking_budget import ShrinkingBudget
 
 MODEL = plain_model()
 

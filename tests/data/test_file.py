@@ -18,8 +18,8 @@ from lyceum.data.file import File, FileGroups
 from lyceum.models.load import ModelSettings, load_tokenizer
 from lyceum.models.renderer import Renderer
 from lyceum.objective.dpo import DPO
-from lyceum.objective.orpo import ORPO
 from lyceum.papers.kto.objective_kto import KTO
+from lyceum.papers.orpo.objective_orpo import ORPO
 from lyceum.recipe.schema import parse
 from lyceum.tasks.rows import read_rows
 from lyceum.training.train import train

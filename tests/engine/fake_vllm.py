@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +17,9 @@ from safetensors.torch import load_file
 
 from lyceum.models.tree_attention import TreePlan
 
+SLOW = 0.6
+"""Seconds that a slow answer takes."""
+
 REPLIES = json.loads(Path(__file__).with_name("vllm_replies.json").read_text())
 
 
@@ -24,6 +28,7 @@ class FakeVllm:
     Attributes:
         faults: what is wrong with the next answers to generate; ``always`` with those after them.
         asked: paths of all requests, in order.
+        failed: what was wrong with each answer to generate, None where nothing was.
         hangs: paths that are never answered.
         keeps_weights: it confirms new weights, and does not take them.
         says_version: it confirms this version, whatever it was given.
@@ -42,7 +47,7 @@ class FakeVllm:
         self.label, self.paused, self.updating = "default", False, False
         self.faults, self.always, self.hangs = [], None, set()
         self.keeps_weights, self.says_version = False, None
-        self.asked, self.generated = [], 0
+        self.asked, self.generated, self.failed = [], 0, []
         self.files = []
         self.released = threading.Event()
         self._lock = threading.Lock()
@@ -90,6 +95,7 @@ class FakeVllm:
             with self._lock:
                 fault = self.faults.pop(0) if self.faults else self.always
                 self.generated += 1
+                self.failed.append(fault)
             if fault == "hang":
                 self.released.wait()
                 return
@@ -97,17 +103,25 @@ class FakeVllm:
             body = json.dumps(reply).encode()
             if fault == "html":
                 body = b"<html>busy</html>"
-            self.send(handler, status, body, half=fault == "cut")
+            if fault == "slow":
+                time.sleep(SLOW)
+            self.send(handler, status, body, half=fault == "cut", drops=fault == "drops")
             return
         with self._lock:
             status, reply = self.told(path, content)
         self.send(handler, status, json.dumps(reply).encode())
 
-    def send(self, handler, status, body, half=False):
+    def send(self, handler, status, body, half=False, drops=False):
         handler.send_response(status)
         handler.send_header("content-type", "application/json")
         handler.send_header("content-length", str(len(body)))
         handler.end_headers()
+        for place in range(len(body) if drops else 0):
+            handler.wfile.write(body[place : place + 1])
+            if self.released.wait(0.02):  # a kilobyte takes 20 s
+                return
+        if drops:
+            return
         handler.wfile.write(body[: len(body) // 2] if half else body)
         if half:
             handler.close_connection = True

@@ -11,7 +11,7 @@ from tiny_models import plain_model, policy_like
 
 from lyceum.core.types import Request, Sampling
 from lyceum.engine._cache import Keeper, Store, TokenPool, common
-from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine._plan import PrefillPlan
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 
 SHAPE = (2, 3, 4)

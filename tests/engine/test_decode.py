@@ -13,8 +13,7 @@ from transformers.models.auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from lyceum.core.types import Request, Sampling
 from lyceum.engine._cache import Keeper, Store, TokenPool
-from lyceum.engine._plan import DecodePlan, SharedPart
-from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine._plan import DecodePlan, PrefillPlan, SharedPart
 from lyceum.engine.cpu import decode
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import available

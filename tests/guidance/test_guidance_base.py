@@ -16,7 +16,7 @@ from lyceum.guidance.base import (
     solution_to_give,
     start_with,
 )
-from lyceum.guidance.search_where_hard import SearchNote
+from lyceum.papers.deepsearch.guidance_search_where_hard import SearchNote
 from lyceum.tasks.base import HintsLeak
 from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError

@@ -6,7 +6,7 @@ import copy
 import pytest
 import torch
 from pydantic import ValidationError
-from tiny_sight import noise, prompt_of, tiny
+from tiny_sight import asked, noise, prompt_of, tiny
 from transformers import AutoModelForImageTextToText
 
 from lyceum.core.forest import build_forest
@@ -19,7 +19,7 @@ from lyceum.models.load import ModelSettings, load_policy, save_module, save_pol
 from lyceum.models.packed_paths import PackedPaths
 from lyceum.models.picture_trial import model_inputs
 from lyceum.models.policy import Policy
-from lyceum.models.rates import FILE, add_rates
+from lyceum.models.rates import FILE, PictureRates, add_rates
 from lyceum.models.sight import give_rate
 from lyceum.utils.errors import RecipeError
 
@@ -157,6 +157,85 @@ def test_the_router_decides_once_for_each_version_of_the_weights(policy):
     assert rate_of(id_and_place(seen(prompt_of(policy, "a", noise(1)))[0])[0]) == COMPRESSED
 
 
+SMALL_ONES = [noise(n, width=16, height=16) for n in range(20)]
+
+
+def tasks_of(pictures):
+    return [Task(str(n), tuple(asked("a", picture))) for n, picture in enumerate(pictures)]
+
+
+def rates_seen(policy, tasks):
+    prompts = [policy.render(task.messages) for task in policy.foreseen(tasks)]
+    return prompts, [rate_of(id_and_place(seen(prompt)[0])[0]) for prompt in prompts]
+
+
+@pytest.fixture
+def together(policy, monkeypatch):
+    """How many tiles went through the vision tower, each time; the router compresses half of the pictures."""
+    give_rate(policy, "routed")
+    ids = [id_and_place(seen(prompt_of(policy, "a", each))[0])[0] for each in SMALL_ONES]
+    with torch.no_grad():
+        logits = [float(policy.sight.rates.logit(each)) for each in policy.sight.patches(ids)]
+        policy.sight.rates.router[-1].bias -= sorted(logits)[10] - 1e-6
+    policy.sight.forget()
+    policy.sight.encoded = 0
+    sizes = []
+    patches = PictureRates.patches
+    monkeypatch.setattr(
+        PictureRates, "patches", lambda self, pixels: sizes.append(len(pixels)) or patches(self, pixels)
+    )
+    return sizes
+
+
+def test_pictures_to_route_go_through_the_tower_together_and_once(policy, together):
+    served = EmbeddedEngine(policy, EmbeddedConfig.model_validate({"encoder": {"at_once": 8}}))
+    prompts, rates = rates_seen(policy, tasks_of(SMALL_ONES))
+    assert sorted(rates) == [FULL] * 10 + [COMPRESSED] * 10
+    # The picture whose logit is 1e-6 is seen again, alone.
+    assert sorted(together) == [1, 4, 8, 8]
+    sampled(policy, served, *prompts)
+    assert policy.sight.encoded == sum(together) == 21
+    assert len(served._features) == 20
+    asyncio.run(served.load(policy.module, 1))
+    sampled(policy, served, *prompts)  # without a prompt that is rendered again
+    assert policy.sight.encoded == 41
+
+
+def test_features_of_routed_pictures_are_those_of_pictures_that_are_encoded_when_needed(policy, together):
+    prompts, _ = rates_seen(policy, tasks_of(SMALL_ONES))
+    ids = [id_and_place(seen(prompt)[0])[0] for prompt in prompts]
+    with torch.no_grad():
+        held = policy.sight.encode(ids)
+        assert sum(together) == 21
+        again = policy.sight.encode(ids)
+        assert sum(together) == 41
+    for one, other in zip(held, again, strict=True):
+        torch.testing.assert_close(one.embedding, other.embedding, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 20])
+def test_a_pictures_rate_does_not_depend_on_those_beside_it(policy, together, at_once, monkeypatch):
+    logits = PictureRates.logits
+    # Another machine, on which a picture's last bits depend on how many it is encoded with.
+    rounding = {1: 0, 2: 1e-4, 3: -1e-4, 20: 2e-4}
+    monkeypatch.setattr(PictureRates, "logits", lambda self, patches: logits(self, patches) + rounding[len(patches)])
+    policy.sight.at_once = at_once
+    _, rates = rates_seen(policy, tasks_of(SMALL_ONES))
+    alone = []
+    for picture in SMALL_ONES:
+        policy.sight.forget()
+        alone += rates_seen(policy, tasks_of([picture]))[1]
+    assert rates == alone
+    policy.sight.forget()
+    assert rates_seen(policy, tasks_of(SMALL_ONES[::-1]))[1] == alone[::-1]
+
+
+def test_an_untrained_router_shows_pictures_in_full():
+    # So that whatever is trained before it, in the recipe vico its own reference, is trained at one rate.
+    policy = load_policy(ModelSettings(path="scratch-pictures", rate="routed"))
+    assert rates_seen(policy, tasks_of(SMALL_ONES))[1] == [FULL] * 20
+
+
 def test_random_rates_depend_on_the_picture_alone(policy):
     give_rate(policy, "random")
     first = [rate_of(id_and_place(seen(prompt_of(policy, "a", noise(n)))[0])[0]) for n in range(20)]
@@ -167,7 +246,7 @@ def test_random_rates_depend_on_the_picture_alone(policy):
 def test_a_saved_model_keeps_its_second_rate_and_transformers_loads_it_without(policy, tmp_path):
     save_policy(policy, tmp_path / "model")
     again = load_policy(ModelSettings(path=str(tmp_path / "model")))
-    assert again.sight.pictures.rate == again.sight.route
+    assert again.sight.pictures.rates == again.sight.route
     for one, other in zip(policy.module.parameters(), again.module.parameters(), strict=True):
         assert torch.equal(one, other)
     plain = AutoModelForImageTextToText.from_pretrained(tmp_path / "model")

@@ -17,13 +17,13 @@ from lyceum.credit.leave_one_out import LeaveOneOut
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.objective._pairs import TopMass
 from lyceum.objective.dpo import DPO
-from lyceum.objective.oreo import OREO
-from lyceum.objective.orpo import ORPO
 from lyceum.objective.reinforce import ReinforceLoss
 from lyceum.objective.sft import SFT
 from lyceum.papers.a_lol.objective_a_lol import ALoL
 from lyceum.papers.inpo.objective_inpo import INPO
 from lyceum.papers.kto.objective_kto import KTO, mean_log_ratio
+from lyceum.papers.oreo.objective_oreo import OREO
+from lyceum.papers.orpo.objective_orpo import ORPO
 from lyceum.papers.p3o.objective_p3o import P3O, drawn_pairs
 from lyceum.papers.trpa.objective_trpa import TRPA, pairs_across
 from lyceum.rollout.flat import Flat

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyceum.core.types import Origin
-from lyceum.objective.gspo import GSPO, sequence_ratio
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.objective.reinforce import ReinforceLoss
 from lyceum.objective.sft import SFT
 from lyceum.papers.cispo.objective_cispo import CISPO
+from lyceum.papers.gspo.objective_gspo import GSPO, sequence_ratio
 
 WIDE = {"clip_low": 1.0, "clip_high": 9.0}
 

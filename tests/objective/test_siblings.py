@@ -12,7 +12,7 @@ from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Origin, Task
 from lyceum.objective._siblings import StepPair, sibling_pairs
 from lyceum.objective.dpo import DPO
-from lyceum.objective.orpo import ORPO
+from lyceum.papers.orpo.objective_orpo import ORPO
 
 
 def drawn(above: Node, *tokens: int, outcome: float | None = None) -> Node:

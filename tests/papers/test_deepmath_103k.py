@@ -7,9 +7,9 @@ import pytest
 
 from lyceum.core.types import Task
 from lyceum.curriculum.subset import Subset
+from lyceum.papers.deepmath_103k._same_problem import same_numbers
 from lyceum.papers.deepmath_103k.tasks_crawled_chains import CrawledChains, is_evaluated, one_other
 from lyceum.recipe.schema import load_recipe
-from lyceum.tasks._same_problem import same_numbers
 from lyceum.tasks.chain import results_of
 
 SEEDS = [0, 1, 2]

@@ -12,8 +12,8 @@ from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.credit.group import GroupRelative
 from lyceum.papers.direct_advantage.credit_value_gain import ValueGain
 from lyceum.papers.direct_advantage.objective_direct_advantage import DirectAdvantage
+from lyceum.papers.direct_advantage.rollout_next_steps import NextSteps
 from lyceum.rollout.flat import Flat
-from lyceum.rollout.next_steps import NextSteps
 
 PROMPT, CUT = 0.5, 0.3
 """Values of the prompt's state, and of that after a step that did not go on."""

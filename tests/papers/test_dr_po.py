@@ -8,8 +8,8 @@ from fake_task import roll as roll_task
 from lyceum.core.settings import Composition
 from lyceum.core.types import Origin, Task
 from lyceum.papers.dr_po.guidance_dataset_reset import DatasetReset, cuts
+from lyceum.papers.rest_mcts.rollout_value_mcts import ValueMCTS
 from lyceum.rollout.flat import Flat
-from lyceum.rollout.value_mcts import ValueMCTS
 from lyceum.utils.errors import RecipeError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))

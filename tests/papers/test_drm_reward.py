@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 from lyceum.core.settings import Composition
 from lyceum.core.types import Grade
-from lyceum.credit.by_part import ByPart
+from lyceum.papers.barfi.credit_by_part import ByPart
 from lyceum.papers.drm.reward_drm import Drm, DrmGrader
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import standardised

@@ -3,8 +3,8 @@ import math
 import pytest
 
 from lyceum.papers.gui_g1.curriculum_target_size import TargetSize, size_weight
+from lyceum.papers.ui_r1.tasks_screens import Screens
 from lyceum.tasks.chain import Chain
-from lyceum.tasks.screens import Screens
 from lyceum.utils.errors import RecipeError
 
 

@@ -11,8 +11,8 @@ from lyceum.core.types import Grade, Origin, Sampling
 from lyceum.credit.group import GroupRelative
 from lyceum.curriculum.base import OnlyTested
 from lyceum.engine.embedded import EmbeddedConfig
-from lyceum.guidance.guide_grpo import HintedSamples, chosen
 from lyceum.learner.local import LocalConfig
+from lyceum.papers.guide_grpo.guidance_guide_grpo import HintedSamples, chosen
 from lyceum.papers.guide_grpo.objective_guide_grpo import GuideLoss
 from lyceum.rollout.flat import Flat
 from lyceum.runtime.in_process import InProcess

@@ -9,8 +9,8 @@ from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credited
 from lyceum.objective.reinforce import ReinforceLoss
+from lyceum.papers.direct_advantage.rollout_next_steps import NextSteps
 from lyceum.papers.nft.objective_nft import NFT, negative_loss, negative_ratio, prompt_weight
-from lyceum.rollout.next_steps import NextSteps
 from lyceum.utils.errors import RecipeError
 
 

@@ -10,8 +10,8 @@ from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition
 from lyceum.core.types import Credited
 from lyceum.learner.local import LocalConfig, LocalLearner
+from lyceum.papers.direct_advantage.rollout_next_steps import NextSteps
 from lyceum.papers.pacs.objective_pacs import PACS, balanced, relative_score
-from lyceum.rollout.next_steps import NextSteps
 from lyceum.utils.errors import RecipeError
 
 

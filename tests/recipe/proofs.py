@@ -8,8 +8,6 @@ from __future__ import annotations
 from lyceum.core.paper_folders import shipped
 from lyceum.recipe.proof import (
     BRIEF,
-    BRIEFER,
-    FLAT,
     FLAT_ROLLOUT,
     JUDGES,
     LEARNS,
@@ -58,16 +56,6 @@ LINES: dict[str, Proof] = {
         },
         [*BRIEF, "runtime.order=fixed"],
     ),
-    "arpo": Proof(
-        [f"rollout/branching-turns/{count}" for count in ("branches", "by_entropy")],
-        {"rollout.entropy_weight=0": "generation", "rollout.whole=8": "generation"},
-        BRIEFER,
-    ),
-    "astro": Proof(
-        ["traces/found"],
-        {"stages.0.traces={kind: solutions, per_task: 4}": "weights"},
-        ["stages.0.steps=1", "stages.0.tasks_per_round=2", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
-    ),
     "ats": Proof(
         ["traces/found"],
         {
@@ -105,9 +93,6 @@ LINES: dict[str, Proof] = {
         },
     ),
     "cliff-start": Proof(["nll"], {"tasks=chain-demonstrations": "draw"}),
-    "clip-delta": Proof(
-        ["reward/part/clip-delta/changed", "reward/part/clip-delta/refined < 0"], {"reward=task": "grades"}
-    ),
     "cls-rl": Proof([LEARNS], {"objective.kl.coefficient=0": "weights"}, needs=SMOLLM2),
     "cls-rl-pictures": Proof(
         [LEARNS],
@@ -127,11 +112,6 @@ LINES: dict[str, Proof] = {
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
         beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
-    ),
-    "cure": Proof(
-        ["rollout/critical_tokens/resampled", "groups_dropped", "reward/part/overlong < 0"],
-        {f"stages.0.rollout={FLAT}": "draw", **WITHOUT_PENALTY},
-        stages(2, 1),
     ),
     "curr-reft": Proof(
         [LEARNS, "reward/part/text-overlap", "traces/found"],
@@ -205,7 +185,6 @@ LINES: dict[str, Proof] = {
         late={"clip/high": "objective.clip_high=100", "reward/part/overlong < 0": "reward=task"},
         longer=["steps=3", "tasks_per_step=32", "learner.warmup_steps=1"],
     ),
-    "gspo": Proof(["clip/low"], {"objective.form=token": "weights", "objective=ppo-clip": "weights"}),
     "gui-r1": Proof(
         ["reward/part/task", "reward/part/format", LEARNS],
         {"reward=[task]": "grades", "reward.0.weight=0.1": "grades"},
@@ -227,11 +206,6 @@ LINES: dict[str, Proof] = {
             "stages.offline.rollout.environment.critique=false": "generation",
         },
         [*stages(12, 1), "stages.0.tasks_per_step=16", "stages.offline.data.tasks=2", "checkpoint_every=100"],
-    ),
-    "implicit-prm": Proof(
-        ["value/updates", "reward/part/model/process"],
-        {"stages.policy.credit.process_coefficient=0": "credit", "stages.implicit.value.lr=1e-30": "grades"},
-        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
     ),
     "infi-mmr": Proof(
         [LEARNS],
@@ -256,12 +230,6 @@ LINES: dict[str, Proof] = {
     ),
     "multi-domain": Proof([LEARNS], {"credit=reinforce": "credit"}, needs=SMOLLM2),
     "nsr": Proof(["rows_without_gradient"], {"credit.constant=0": "credit"}),
-    "oreo": Proof(
-        ["oreo/error"],
-        {"objective.value_weight=0": "weights", "objective.beta=0": "weights"},
-        [*BRIEF, "data.tasks=4"],
-    ),
-    "orpo": Proof(["pairs"], {"objective.beta=0": "weights"}),
     "ovm": Proof(
         ["value/updates"],
         {"rollout.segment_tokens=80": "generation"},
@@ -296,20 +264,6 @@ LINES: dict[str, Proof] = {
         [*stages(1, 2), "tasks.levels=[1]", "model={beside}/model"],
         beside=[*stages(36, 1, tasks=1), *SOON_LEARNT],
     ),
-    "reinforce-plus-plus": Proof(
-        ["kl/reference", LEARNS],
-        {"credit.kl_in_reward.coefficient=0": "credit", "credit.baseline=group": "credit"},
-    ),
-    "rest-mcts": Proof(
-        ["value/updates", "traces/found"],
-        {"value.lr=1e-30": "generation"},
-        ["steps=2", "rounds=2", "tasks_per_round=2"],
-    ),
-    "rlbff": Proof(
-        ["reward/part/principles/satisfied", "reward/part/principles/satisfied < 1", LEARNS],
-        {"stages.1.reward.1.principles=[sound]": "grades", "stages.1.reward=[task]": "grades"},
-        stages(2, 2),
-    ),
     "rlmt": Proof(
         ["reward/part/model/shown", "labels/factor/1", LEARNS],
         {"stages.1.reward.1.shown=whole": "grades", "stages.0.shown=whole": "grades"},
@@ -317,11 +271,6 @@ LINES: dict[str, Proof] = {
         given={"labels/factor/1": "comparisons that the reward model learns"},
     ),
     "rloo": Proof([LEARNS], {"credit=reinforce": "credit"}),
-    "rlpt": Proof(
-        [LEARNS, "reward/part/text-overlap"],
-        {"tasks.middle_share=0": "generation", "reward.0.measure=rouge-l": "grades"},
-        ["steps=2", "tasks_per_step=2"],
-    ),
     "rlsp": Proof(["reward/part/occurrences"], {"reward=task": "grades"}, stages(1, 2)),
     "rooms-base": Proof(["nll"], {"stages.0.tasks.wander=1": "generation"}, [*stages(1, 1, tasks=2)]),
     "rubric-anchors": Proof(
@@ -375,15 +324,6 @@ LINES: dict[str, Proof] = {
         {"stages.0.traces={kind: solutions, per_task: 3}": "weights"},
         ["steps=2", "tasks_per_step=4", "tasks_per_round=12"],
     ),
-    "train-long-think-short": Proof(
-        ["curriculum/tokens/budget", "reward/part/token-budget", "reward/part/format"],
-        {"curriculum.every_steps=1000": "generation", "stages.0.reward=[task]": "grades"},
-        [*BRIEF, "curriculum.every_steps=1"],
-    ),
-    "treerl": Proof(
-        ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
-        {f"rollout={FLAT}": "generation", "rollout.uncertainty=entropy": "generation", "credit=group": "forest"},
-    ),
     "tti": Proof(
         ["rollout/turns/cut", "rollout/turns/mean > 2", "replay/groups"],
         {
@@ -398,12 +338,6 @@ LINES: dict[str, Proof] = {
         ["nll", "pairs", "value_loss"],
         {"stages.dpo.objective.loss=sigmoid": "weights", "stages.rlvr.credit.kl_in_reward.coefficient=0": "credit"},
         stages(1, 2, 2),
-    ),
-    "ui-r1": Proof(
-        ["reward/part/task", "reward/part/task#2", "reward/part/format", LEARNS],
-        {"reward=[task]": "grades", "reward.0.part=null": "grades"},
-        SEES,
-        beside=A_START,
     ),
     "visual-rft": Proof(
         ["reward/part/task", "reward/part/format", LEARNS],

@@ -1,6 +1,6 @@
 """Every recipe as shipped, only briefer: its mechanism acts, without it the run differs, and killed it goes on alike.
 
-What a recipe has to show is its line in ``proofs.py``, or in its paper's folder; ``training/proving.py`` runs it.
+What a recipe has to show is its line in ``proofs.py``, or in its paper's folder; ``analysis/proving.py`` runs it.
 """
 
 from itertools import islice
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from proofs import LINES, PROOFS
 
+from lyceum.analysis.proving import keeps_state, not_differing, other_end, train_before, trained, unproven, whole
 from lyceum.core.paper_folders import shipped
 from lyceum.recipe.files import recipe_names
-from lyceum.training.proving import keeps_state, not_differing, other_end, train_before, trained, unproven, whole
 
 
 def needed(name: str):

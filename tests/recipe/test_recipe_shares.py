@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from proofs import PROOFS
 
+from lyceum.analysis.proving import mixed
 from lyceum.recipe.files import recipe_text
-from lyceum.training.proving import mixed
 
 RESULT = Path(__file__).parents[2] / "benchmarks/results/shares.json"
 MOST = 0.95

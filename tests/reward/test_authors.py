@@ -15,7 +15,9 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import ASSISTANT, Continuation, Grade, JudgedStep, Observation, Origin, Sampling, Task
 from lyceum.credit.gae import GAE
+from lyceum.papers.barfi.reward_steps import StepsReward
 from lyceum.papers.pcurl.reward_dynamic_length import DynamicLength
+from lyceum.papers.train_long_think_short.reward_token_budget import TokenBudget
 from lyceum.reward.choice import Choice
 from lyceum.reward.exact import Exact
 from lyceum.reward.extract import Extract, vote
@@ -25,9 +27,7 @@ from lyceum.reward.number import Number
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.repetition import Repetition
 from lyceum.reward.rubric import Rubric
-from lyceum.reward.steps import StepsReward
 from lyceum.reward.task import TaskReward
-from lyceum.reward.token_budget import TokenBudget
 from lyceum.reward.trl import arguments
 from lyceum.rollout.turns import Turns
 from lyceum.tasks.chain import Chain

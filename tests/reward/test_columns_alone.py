@@ -9,10 +9,10 @@ import pytest
 from leaves import leaf
 
 from lyceum.core.types import Hint, Task
+from lyceum.papers.train_long_think_short.reward_token_budget import TaskBudget
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward import function, trl, verl
 from lyceum.reward.base import allow_code
-from lyceum.reward.token_budget import TaskBudget
 from lyceum.tasks.base import HintsLeak
 from lyceum.training.train import train
 

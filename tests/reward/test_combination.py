@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from lyceum.core.settings import Composition, RewardSettings
 from lyceum.core.types import Grade, JudgedStep
+from lyceum.papers.clip_delta.reward_clip_delta import ClipDelta
 from lyceum.reward.base import RewardTerm, add_up, combine, each
-from lyceum.reward.clip_delta import ClipDelta
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.rollout.flat import Flat

@@ -10,8 +10,8 @@ from leaves import Source, grades, leaf, task
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, JudgedStep, Task, TaskSource
+from lyceum.papers.clip_delta.reward_clip_delta import ClipDelta, Refined
 from lyceum.reward.base import BaseGrader, add_up, allow_code, code_allowed, combine, each
-from lyceum.reward.clip_delta import ClipDelta, Refined
 from lyceum.reward.exact import Exact
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.task import TaskReward

@@ -10,11 +10,11 @@ from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import Grade, Origin, Sampling, Task
 from lyceum.credit.group import GroupRelative
-from lyceum.credit.step_value import StepValue
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.learner.local import LocalConfig
 from lyceum.models.renderer import Renderer
 from lyceum.objective.ppo_clip import PPOClip
+from lyceum.papers.treerl.credit_step_value import StepValue
 from lyceum.rollout.turns import Turns
 from lyceum.runtime.in_process import InProcess
 from lyceum.utils.aio import run_async

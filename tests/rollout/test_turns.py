@@ -18,11 +18,11 @@ from lyceum.core.types import Exchange, Grade, Observation, Origin, Sampling, Ta
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.evaluation.measure import Measurement
 from lyceum.learner.local import LocalConfig
+from lyceum.papers.arpo.rollout_branching_turns import BranchingTurns
 from lyceum.papers.rest_rl.curriculum_good_prefixes import GoodPrefixes
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.environment import EnvironmentReward
 from lyceum.reward.pool import WorkerError
-from lyceum.rollout.branching_turns import BranchingTurns
 from lyceum.rollout.turns import Turns, exchanges
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees

@@ -9,8 +9,8 @@ from agent_fixtures import ENDS, POLICY, leaves_of, trees_of
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.types import Observation, Origin, Sampling
+from lyceum.papers.arpo.rollout_branching_turns import BranchingTurns
 from lyceum.recipe.schema import load_recipe
-from lyceum.rollout.branching_turns import BranchingTurns
 from lyceum.rollout.turns import Turns
 
 

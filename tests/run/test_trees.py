@@ -22,11 +22,11 @@ from lyceum.core.notes import Note
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Hint, Origin, Task
 from lyceum.curriculum.base import OnlyTested
-from lyceum.curriculum.hard_filter import DirectSamples
 from lyceum.papers.alp_gmm.curriculum_alp_gmm import Parameters
+from lyceum.papers.deepsearch.curriculum_hard_filter import DirectSamples
 from lyceum.papers.ghpo.guidance_ghpo import GHPONote
 from lyceum.papers.rest_rl.curriculum_good_prefixes import GivenPrefix
-from lyceum.reward.token_budget import TaskBudget
+from lyceum.papers.train_long_think_short.reward_token_budget import TaskBudget
 from lyceum.run.trees import (
     NODE,
     TREE,

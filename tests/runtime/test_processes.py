@@ -16,6 +16,7 @@ from ended_processes import has_ended
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
+from lyceum.learner.local import LocalLearner
 from lyceum.models.weights import load_trained
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
@@ -159,6 +160,43 @@ def test_tokens_are_as_old_as_staleness_says_whatever_the_clock_does(run, folder
     assert further, "some step had to replace groups"
 
 
+MEETS = """
+import os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def score(completion, id):
+    # While steps are drawn ahead, no grade comes before graders have been asked about tasks of two waves.
+    if os.environ["LYCEUM_TEST_MEETS"] == "1":
+        (HERE / "asked" / id.replace("/", "_")).touch()
+        ends = time.monotonic() + 60
+        while len(os.listdir(HERE / "asked")) < 4:
+            if time.monotonic() > ends:
+                raise TimeoutError("the next wave was not drawn while this one was graded")
+            time.sleep(0.01)
+    return sum(map(str.isdigit, completion)) / (1 + len(completion))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_wave_is_graded_while_the_next_is_drawn_to_the_same_bits(workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
+    (tmp_path / "own.py").write_text(MEETS)
+    (tmp_path / "asked").mkdir()
+    reward = {"function": f"{tmp_path}/own.py:score", "processes": 8 // workers, "timeout_seconds": 120}
+    keys = [*SMALL, f"reward={json.dumps(reward)}", f"output={tmp_path}", "trust_code=true", "runtime=processes"]
+    keys += ["steps=3", "tasks_per_step=2", "rollout.samples=2", f"runtime.workers={workers}"]
+    keys += ["runtime.staleness=1", "runtime.ratio=behaviour"]
+    runs = []
+    for meets in ("0", "1"):
+        monkeypatch.setenv("LYCEUM_TEST_MEETS", meets)
+        runs.append(train(load_recipe("grpo", [*keys, f"name=meets-{meets}"])))
+    assert same(*runs)
+    ungraded = [line.get("ungraded", 0) for line in read_run_folder(runs[1]).metrics]
+    assert ungraded == [0, 0, 0]
+
+
 def test_a_killed_worker_does_its_waves_again_to_the_same_bits(run, folder, caplog):
     (folder / "kill").touch()
     assert same(run("ahead", *AHEAD), run("killed", *AHEAD))
@@ -245,6 +283,17 @@ def test_what_workers_cannot_do_is_refused_at_once(keys, line):
     with pytest.raises(RecipeError) as refused:
         load_recipe("grpo", ["runtime=processes", *keys])
     assert any(each.startswith(line) or line in each for each in refused.value.lines), refused.value.lines
+
+
+@pytest.mark.parametrize(("corrected", "reads"), [(AHEAD[-1], False), ("objective.importance.mode=truncate", True)])
+def test_the_start_of_the_step_is_computed_where_ratios_are_relative_to_it(run, monkeypatch, corrected, reads):
+    asked, annotate = [], LocalLearner.annotate
+    monkeypatch.setattr(
+        LocalLearner, "annotate", lambda self, of, needs, *more: asked.append(needs) or annotate(self, of, needs, *more)
+    )
+    run(f"relative-{reads}", *AHEAD[:-1], corrected, "steps=2", "learner.updates_per_step=2")
+    assert asked
+    assert any("old_logprob" in needs for needs in asked) == reads
 
 
 def test_an_importance_weight_corrects_for_staleness_too():

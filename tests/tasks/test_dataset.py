@@ -12,7 +12,7 @@ from lyceum.core.component import explain
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
 from lyceum.recipe.schema import load_recipe, tasks_from_text
-from lyceum.tasks._split import checksum, held_out
+from lyceum.tasks.base import checksum, held_out
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 

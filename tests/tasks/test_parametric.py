@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyceum.papers.alp_gmm.curriculum_alp_gmm import ParametricSource
-from lyceum.tasks._split import kept_for_evaluation, rounded
+from lyceum.tasks.base import kept_for_evaluation, rounded
 from lyceum.tasks.chain import Chain, chain_text, is_heldout
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic

@@ -8,6 +8,7 @@ from lyceum.core.types import Task
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.load import ModelSettings, load_tokenizer
 from lyceum.models.prompts import TokenizerReader
+from lyceum.models.rates import PictureRates
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder
@@ -47,6 +48,26 @@ def test_a_run_on_pictures_resumes_to_the_bit_and_encodes_each_picture_once(tmp_
     assert (whole / "model" / "preprocessor_config.json").is_file()
     weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, stopped)]
     assert weights[0] == weights[1]
+
+
+def test_a_step_under_a_router_puts_each_picture_through_the_tower_once_before_training(tmp_path, monkeypatch):
+    tower, encoded = [], []
+    patches, load = PictureRates.patches, EmbeddedEngine.load
+    monkeypatch.setattr(
+        PictureRates, "patches", lambda self, pixels: tower.append(len(pixels)) or patches(self, pixels)
+    )
+
+    async def loading(self, weights, version):
+        encoded.append(sorted(tower))
+        tower.clear()
+        await load(self, weights, version)
+
+    monkeypatch.setattr(EmbeddedEngine, "load", loading)
+    run = train(recipe(tmp_path, "routed", "model.rate=routed"))
+    # Three tasks, routed together; then by rate in training. Before the first step the model was tried.
+    for sizes, metrics in zip(encoded[1:], read_run_folder(run).metrics[1:], strict=True):
+        by_rate = [int(metrics[f"pictures/{rate}"]) for rate in ("full", "compressed")]
+        assert sizes == sorted([3, *(n for n in by_rate if n)])
 
 
 def test_a_picture_for_a_model_of_text_alone_is_refused_before_it_is_loaded(tmp_path):

@@ -26,6 +26,8 @@ from lyceum.analysis.comparison import run as comparing
 from lyceum.analysis.comparison.result import Comparison
 from lyceum.analysis.doctor.request import DoctorRequest
 from lyceum.analysis.doctor.run import Report, examine
+from lyceum.analysis.replay import Replayed
+from lyceum.analysis.replay import replay as run_replay
 from lyceum.analysis.sparsity import Sparsity, SparsityPlan
 from lyceum.analysis.test_time.plan import SearchPlan
 from lyceum.analysis.test_time.result import SearchResult
@@ -43,8 +45,6 @@ from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
 from lyceum.run.push import push as upload
-from lyceum.training.replay import Replayed
-from lyceum.training.replay import replay as run_replay
 from lyceum.training.sizes import Sizes
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress

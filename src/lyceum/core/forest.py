@@ -317,7 +317,7 @@ def build_forest(
     Raises:
         ValueError: a trajectory has no tokens, or judged steps without ``decode``.
     """
-    token_ends = None if decode is None else TokenEnds(decode)
+    token_ends: TokenEnds | None = None
     trie = TokenTrie()
     number: dict[int, int] = {}
     node_parent: list[int] = []
@@ -363,8 +363,9 @@ def build_forest(
             if place == Forest.ROOT:
                 raise ValueError(f"task {tree.task.id!r}: a trajectory without tokens")
             if steps and grade.steps and trajectory is end:
-                if token_ends is None:
+                if decode is None:
                     raise ValueError(f"task {tree.task.id!r}: judged steps without the decode function of their text")
+                token_ends = TokenEnds(decode) if token_ends is None else token_ends
                 marks = _marks(grade.steps, token_ends.of(trajectory), len(path[0].tokens))
                 judged += [(len(leaf), position, value) for position, value in sorted(marks.items())]
             passes.append(len(path))

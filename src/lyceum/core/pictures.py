@@ -10,13 +10,11 @@ neither embed nor draw it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
-
-from lyceum.utils.messages import PICTURES
 
 HASH_BITS, RATE_BITS, PLACE_BITS = 46, 1, 15
 """Of the hash of a picture's pixels, of its rate, and of a place in it. A million pictures share a hash with a
@@ -84,18 +82,3 @@ def pictures_in(tokens: Sequence[int]) -> int:
 def pictures_among(tokens: Sequence[int]) -> list[int]:
     """Ids of the pictures that tokens are of, each once, in order."""
     return list(dict.fromkeys(id_and_place(token)[0] for token in tokens if is_picture(token)))
-
-
-def picture_parts(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Where the pictures of chat messages are, in their order: a path, or a ``data:`` URI."""
-    for message in messages:
-        content = message.get("content")
-        for part in content if isinstance(content, list | tuple) else ():
-            if is_picture_part(part):
-                named = part.get("image") or part.get("image_url")
-                yield named.get("url") if isinstance(named, Mapping) else named
-
-
-def is_picture_part(part: Any) -> bool:
-    """Whether a part of a message is a picture: ``{"type": "image", "image": PATH_OR_URI}``, or as OpenAI writes it."""
-    return isinstance(part, Mapping) and part.get("type") in PICTURES

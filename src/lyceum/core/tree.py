@@ -5,6 +5,7 @@ Finished trees are flattened into a :class:`lyceum.core.forest.Forest`, which is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -396,3 +397,21 @@ class Tree:
         """Add to ``metadata``, the second value of a name as ``name#2``."""
         number = sum(other.partition("#")[0] == name for other in self.metadata) + 1
         self.metadata[name if number == 1 else f"{name}#{number}"] = value
+
+
+def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
+    """Why trajectories could not be graded and how often, the most frequent first."""
+    grades = (leaf.grade for tree in trees for leaf in tree.trajectories)
+    counted = Counter(
+        "never graded" if grade is None else grade.reason or "no outcome"
+        for grade in grades
+        if grade is None or grade.outcome is None
+    )
+    return dict(counted.most_common())
+
+
+def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
+    """Reason -> details of its first occurrence, for reasons that have some: a user's function that raised."""
+    grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
+    ungraded = [grade for grade in reversed(grades) if grade.outcome is None]
+    return {grade.reason: grade.details for grade in ungraded if grade.reason and grade.details}

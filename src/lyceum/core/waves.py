@@ -101,10 +101,6 @@ class RunsAhead(Runtime, Protocol):
         """Begin a wave; the future may be waited for outside of the event loop."""
         ...
 
-
-class RunsFreely(RunsAhead, Protocol):
-    """A runtime whose waves, of one ticket each, grow beside each other, under the newest weights at each moment."""
-
     def idle(self) -> float | None:
         """Share of the workers' time since the last call in which they had nothing to compute; None where no wave has
         been finished since."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 
@@ -13,7 +14,7 @@ from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest, Rows
 from lyceum.core.group import AGE
 from lyceum.core.settings import CreditSettings
-from lyceum.core.types import Credited, Origin
+from lyceum.core.types import Credit, Credited, Origin
 from lyceum.objective.kl import Estimator, KLPenalty, kl_estimate
 from lyceum.utils.errors import Diverged, RunError
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -193,3 +194,30 @@ class OutcomeCredit(BaseCredit):
         if forest.episode is not None:
             advantage = advantage[forest.episode]
         return Credited(spread(advantage, forest, rows))
+
+
+@dataclass
+class ForestCredit(BaseCredit):
+    """A credit without state that reads more of a forest than its rows' rewards and groups.
+
+    Attributes:
+        credited: its advantages have the curriculum's weight in them.
+    """
+
+    needs: frozenset[str]
+    credited: Callable[[Forest], Credited]
+
+    def __call__(self, forest: Forest) -> Credited:
+        return self.credited(forest)
+
+
+class ForestCreditSettings(CreditWithKL):
+    """Settings of a credit without state that compares a task's rows, and reads more of a forest than their rewards."""
+
+    requires: ClassVar = ("company",)
+
+    @abstractmethod
+    def credited(self, forest: Forest) -> Credited: ...
+
+    def build(self) -> Credit:
+        return ForestCredit(self.needs, self.credited)

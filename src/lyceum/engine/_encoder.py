@@ -51,7 +51,8 @@ class EncoderSettings(Settings):
     """Whether in a process of its own, ahead of the requests that wait, while others are prefilled and decoded. On a
     CPU, with the same number of threads; it pays where ``prefill_tokens`` lets several prefills follow one another."""
     at_once: int = Field(32, ge=1)
-    """Maximum pictures encoded together, in the order of their requests."""
+    """Maximum pictures encoded together, in the order of their requests; or of their prompts, where a router chooses
+    their rates."""
     ahead: int = Field(128, ge=1)
     """Maximum pictures that the process encodes before a request needs one of them."""
     hold: int = Field(1024, ge=1)
@@ -77,6 +78,7 @@ class PictureFeatures:
 
     def __init__(self, sight: Sight, settings: EncoderSettings) -> None:
         self._sight, self._settings = sight, settings
+        sight.at_once = settings.at_once
         self._held: OrderedDict[int, Features] = OrderedDict()
         self._digest = b""  # of the weights that these are of, in a process
         self._forget_groups()

@@ -118,11 +118,17 @@ class VllmServer:
         import httpx2
 
         limit = self.config.timeout if seconds is None else seconds
+        timeout, deadline = httpx2.Timeout(limit, connect=SHORT), time.monotonic() + limit
+        body = bytearray()
         try:
-            answer = self._client.request(method, path, json=content, timeout=httpx2.Timeout(limit, connect=SHORT))
+            with self._client.stream(method, path, json=content, timeout=timeout) as answer:
+                for part in answer.iter_bytes():
+                    body += part
+                    if time.monotonic() > deadline:  # the client's own limit is of each part
+                        raise httpx2.ReadTimeout("the answer comes in drops")
         except httpx2.HTTPError as error:
             raise self.failed(path, error, limit) from error
-        return self._json(path, answer)
+        return self._json(path, httpx2.Response(answer.status_code, content=bytes(body)))
 
     async def ask(self, sequence: ServerRequest, label: str) -> DrawnSequence:
         import httpx2

@@ -14,8 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from lyceum.engine._cache import Ints, Keeper, KeptTokens, TokenPool, common
-from lyceum.engine._plan import DecodePlan
-from lyceum.engine._prefill import PrefillPlan
+from lyceum.engine._plan import DecodePlan, PrefillPlan
 from lyceum.engine._slots import Job
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.models.model_cache import ModelStates

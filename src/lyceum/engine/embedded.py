@@ -34,10 +34,8 @@ from lyceum.core.types import (
 from lyceum.engine._cache import Keeper, Store, TokenPool
 from lyceum.engine._draw import draw, entropies, likeliest, uniform
 from lyceum.engine._encoder import EncoderSettings, PictureFeatures
-from lyceum.engine._plan import DecodePlan, ModelDecodePlan
-from lyceum.engine._prefill import ModelPrefillPlan, PrefillPlan
-from lyceum.engine._prompts import SharedPrompts
-from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGroups, Slots
+from lyceum.engine._plan import DecodePlan, ModelDecodePlan, ModelPrefillPlan, PrefillPlan
+from lyceum.engine._slots import Carried, Floats, Ints, Job, Joining, MemberGroups, SharedPrompts, Slots
 from lyceum.engine.cpu.decode import Decoder
 from lyceum.engine.cpu.weights import Packs
 from lyceum.models.bits import unpacked

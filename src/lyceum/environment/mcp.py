@@ -84,7 +84,9 @@ def _listed(
     if importlib.util.find_spec("mcp") is None:
         raise RecipeError(f"{KEY}: mcp is not installed; allowed: after pip install 'lyceum-rl[mcp]'")
     where = {"command": list(command), "env": dict(env), "url": url}
-    pool = shared_pool("lyceum.environment.mcp:connection", where, workers=processes, timeout_seconds=seconds)
+    limits: dict[str, Any] = {"workers": processes, "timeout_seconds": seconds}
+    # A call may have effects: what was cut off is not called again.
+    pool = shared_pool("lyceum.environment.mcp:connection", where, **limits, repeatable=False)
     try:
         given = pool.submit({"do": "list"}).result()
     except WorkerError as error:

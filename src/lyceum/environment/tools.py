@@ -156,7 +156,8 @@ class Tools(CalledTools):
         schema = schema_of(function, spec)
         found = UserFunction(spec, place, name, function, None, {})
         processes = SYNC if place == PLACE else self.processes
-        call = caller(found, PREPARE, processes=processes, timeout_seconds=self.timeout_seconds)
+        limits: dict[str, Any] = {"processes": processes, "timeout_seconds": self.timeout_seconds}
+        call = caller(found, PREPARE, **limits, repeatable=False)  # it may have effects
         return Tool(schema, call, validators(schema, spec, key=KEY))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lyceum.core.settings import RolloutSettings
-from lyceum.core.tree import Tree
+from lyceum.core.tree import Tree, details_ungraded, reasons_ungraded
 from lyceum.core.types import Engine, Grade, Sampling, State, Task, TaskSource, verdict_reader
 from lyceum.core.waves import Done, Grown, Runtime, Ticket, Wave
 from lyceum.evaluation.statistics import TaskResult, summarise
@@ -60,6 +59,8 @@ class HeldOut:
     """
 
     constant = frozenset[str]()
+    grades_apart = False
+    """Its waves are asked for one after another."""
 
     def __init__(self, policy: Policy, engine: Engine, grader: Combined, draws: Draws, *, seed: int) -> None:
         self.policy, self.engine, self.grader, self.draws = policy, engine, grader, draws
@@ -67,13 +68,15 @@ class HeldOut:
             tools = draws.rollout.tools
         self.runtime = InProcess(policy, engine, grader, seed=seed, grader_asks=grader.asks_model, tools=tools)
 
-    async def grow(self, wave: Wave, done: Done) -> Grown:
+    async def grow(self, wave: Wave, done: Done, drawn: Done | None = None) -> Grown:
         with allow_code():  # the user allowed the recipe's code when it was loaded
             rollout = self.draws.settings(wave.key).build()
         before, waits = self.engine.tokens_computed, self.engine.may_step
         tasks, numbers = [ticket.task for ticket in wave.tickets], [ticket.number for ticket in wave.tickets]
         try:
-            trees = await self.runtime.run(tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done())
+            trees = await self.runtime.run(
+                tasks, rollout, key=wave.key, numbers=numbers, done=lambda _: done(), drawn=drawn
+            )
         finally:
             # The runtime's is a cycle, in which an engine of this evaluation's own would outlive it, packed weights and
             # all, until garbage is collected.
@@ -121,24 +124,6 @@ def results_of(trees: Sequence[Tree], read: Callable[[Grade | None], bool | None
         rewards = [None if leaf.grade is None else leaf.grade.outcome for leaf in leaves]
         results.append(TaskResult(tree.task.id, level, verdicts, answers, tokens, rewards))
     return results
-
-
-def reasons_ungraded(trees: Sequence[Tree]) -> dict[str, int]:
-    """Why trajectories could not be graded and how often, the most frequent first."""
-    grades = (leaf.grade for tree in trees for leaf in tree.trajectories)
-    counted = Counter(
-        "never graded" if grade is None else grade.reason or "no outcome"
-        for grade in grades
-        if grade is None or grade.outcome is None
-    )
-    return dict(counted.most_common())
-
-
-def details_ungraded(trees: Sequence[Tree]) -> dict[str, str]:
-    """Reason -> details of its first occurrence, for reasons that have some: a user's function that raised."""
-    grades = [leaf.grade for tree in trees for leaf in tree.trajectories if leaf.grade is not None]
-    ungraded = [grade for grade in reversed(grades) if grade.outcome is None]
-    return {grade.reason: grade.details for grade in ungraded if grade.reason and grade.details}
 
 
 def why_ungraded(

@@ -1,20 +1,18 @@
-"""Chat messages and templates from outside: what is checked before ``renderer.py`` renders one with the other."""
+"""Chat templates from outside: what is checked before ``renderer.py`` renders messages with one."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import jinja2
 
-from lyceum.core.pictures import is_picture_part
 from lyceum.models.picture_tokens import pictures_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
-from lyceum.utils.messages import text_of
+from lyceum.utils.messages import in_parts
 from lyceum.utils.terminal import quoted
 
 KEY = "model.chat_template"
@@ -23,41 +21,6 @@ TRIAL_SECONDS, TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_CHARACTERS = 20.0, 2, 1 << 
 WORD = "nightingale"
 
 ADVICE = "give another template by model.chat_template, or other messages"
-
-
-def plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose content is one text: for content in parts, most templates would print Python's repr."""
-    content = message.get("content")
-    return {**message, "content": text_of(content)} if isinstance(content, list | tuple) else dict(message)
-
-
-def in_parts(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates of models that see want them: content as a list of parts, of which a picture says no more
-    than that it is one."""
-
-    def shown(part: Any) -> dict[str, Any]:
-        return {"type": "image"} if is_picture_part(part) else {"type": "text", "text": text_of([part])}
-
-    def parts(content: Any) -> Any:
-        if isinstance(content, str):
-            return [{"type": "text", "text": content}]
-        return content if content is None else [shown(part) for part in content]
-
-    return [{**message, "content": parts(message.get("content"))} for message in messages]
-
-
-def check_text(text: Any) -> None:
-    """Refuse half of a surrogate pair, which no tokenizer can encode.
-
-    Raises:
-        RecipeError: it says where in the text.
-    """
-    try:
-        if isinstance(text, str):
-            text.encode()
-    except UnicodeEncodeError as error:
-        around = text[max(0, error.start - 20) : error.end + 20]
-        raise RecipeError(f"a text has a lone surrogate at {error.start}: {quoted(around)}; allowed: none") from error
 
 
 def check_template(tokenizer: transformers.PreTrainedTokenizerBase, path: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +27,6 @@ from lyceum.core.pictures import (
     id_and_place,
     is_picture,
     picture_of,
-    picture_parts,
     picture_token,
     rate_of,
 )
@@ -37,6 +36,7 @@ from lyceum.models.see import Pixels, data_uri, read_picture
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
 from lyceum.utils.library_messages import quiet
+from lyceum.utils.messages import picture_parts
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
@@ -48,6 +48,15 @@ MOST_PICTURES = 256
 """Pictures in one prompt."""
 SHARE = 4
 """How many times fewer placeholders a compressed picture takes."""
+
+
+Rates = Callable[[Sequence[int]], Sequence[int]]
+"""At which rates prompts show pictures, of their ids at the full one."""
+
+
+def one_by_one(rate: Callable[[int], int]) -> Rates:
+    """Rates that depend on each picture alone."""
+    return lambda ids: [rate(id) for id in ids]
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,8 @@ class PictureTokens:
         self._bytes = 0
         self._ids: dict[str, int] = {}
         self._seen: OrderedDict[int, Seen] = OrderedDict()
-        self.rate: Callable[[int], int] | None = None
-        """At which rate a prompt shows a picture, of its id; None: all at the full one."""
+        self.rates: Rates | None = None
+        """At which rates prompts show pictures; None: all at the full one."""
 
     @classmethod
     def of(cls, config: Any, folder: str, tokenizer: Any, **extra: Any) -> PictureTokens:
@@ -140,18 +149,29 @@ class PictureTokens:
         if len(sources) > MOST_PICTURES:
             raise RecipeError(f"a prompt has {len(sources)} pictures; allowed: at most {MOST_PICTURES}")
         pictures = [self._remembered(source) for source in sources]
-        if self.rate is None:
+        if self.rates is None:
             return pictures
-        return [self.seen(at_rate(picture.id, self.rate(picture.id))).picture for picture in pictures]
+        chosen = zip(pictures, self.rates([picture.id for picture in pictures]), strict=True)
+        return [self.seen(at_rate(picture.id, rate)).picture for picture, rate in chosen]
+
+    def foresee(self, conversations: Iterable[Sequence[Message]]) -> None:
+        """Choose the rates of all pictures of chat messages together, before any of these is rendered.
+
+        Raises:
+            RecipeError: one cannot be read.
+        """
+        if self.rates is not None:
+            sources = (source for messages in conversations for source in picture_parts(messages))
+            self.rates([self._remembered(source).id for source in sources])
 
     @contextmanager
     def rated(self, rate: Callable[[int], int]) -> Iterator[None]:
-        """Inside, prompts show pictures at these rates."""
-        before, self.rate = self.rate, rate
+        """Inside, prompts show pictures at these rates, each by its id alone."""
+        before, self.rates = self.rates, one_by_one(rate)
         try:
             yield
         finally:
-            self.rate = before
+            self.rates = before
 
     def all_at(self, tokens: Sequence[int], rate: int) -> list[int]:
         """The same path with its pictures, which are whole, at this rate."""

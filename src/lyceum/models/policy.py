@@ -14,9 +14,8 @@ from typing import Any, TypeVar, cast
 from jaxtyping import Float, Int
 
 from lyceum.core.forest import Forest
-from lyceum.core.types import FrozenName, Reduction
+from lyceum.core.types import FrozenName, Reduction, Task
 from lyceum.models.bits import RULED_OUT, unpacked
-from lyceum.models.chat import check_text
 from lyceum.models.context import context_of_config
 from lyceum.models.flex import FlexPlan
 from lyceum.models.model_cache import ModelCache, ModelStates
@@ -34,6 +33,7 @@ from lyceum.models.tree_attention import (
 )
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, peft, torch, transformers
+from lyceum.utils.messages import check_text
 from lyceum.utils.terminal import quoted
 
 _LOGIT_ELEMENTS = 1 << 24
@@ -184,6 +184,18 @@ class Policy:
             RecipeError: the template refuses them.
         """
         return list(self.renderer.render(messages).tokens)
+
+    def foreseen(self, tasks: Sequence[Task]) -> Iterator[Task]:
+        """The tasks, each of whose prompts is rendered before the next is taken.
+
+        What chooses the rates of their pictures sees those of several tasks together, ahead of the first.
+        """
+        at_once = len(tasks) if self.sight is None else self.sight.at_once
+        for first in range(0, len(tasks), max(1, at_once)):
+            some = tasks[first : first + at_once]
+            if self.sight is not None:
+                self.sight.pictures.foresee(task.messages for task in some)
+            yield from some
 
     def encode(self, completion: str) -> list[int]:
         """Tokens of a completion that the policy did not write, its end of sequence included."""

@@ -11,6 +11,7 @@ each tile of a large picture has a rate of its own; here all tiles of a picture 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,8 @@ from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 
 FILE = "picture_rates.safetensors"
 """Beside a model's own weights: without it, it is the model at its full rate, as transformers loads it."""
+UNTRAINED = 0.01
+"""The logit of a router that was not trained: full, so that a model is at its full rate until its router is trained."""
 _NAME = "picture_rates"
 
 
@@ -65,6 +68,9 @@ def add_rates(causal: transformers.PreTrainedModel, *, seed: int, folder: Path |
         for weight in made.parameters():
             if weight.dim() > 1:
                 weight.normal_(0, causal.config.get_text_config().initializer_range)
+        last = cast(nn.Linear, cast(nn.Sequential, made.router)[-1])
+        last.weight.zero_()
+        last.bias.fill_(UNTRAINED)
     if folder is not None:
         advice = "save the model again, or remove the file: the model then has its full rate alone"
         with user_file("model.path", folder / FILE, advice):
@@ -122,5 +128,13 @@ class PictureRates:
 
     def logit(self, patches: Float[Tensor, "tile n vision_width"]) -> Float[Tensor, ""]:
         """Of a picture's need of the full rate, from the mean and the largest of its patches; mean over its tiles."""
+        return self._of_tiles(patches).mean()
+
+    def logits(self, patches: Sequence[Float[Tensor, "tile n vision_width"]]) -> Float[Tensor, " picture"]:
+        """``logit`` of several pictures, up to rounding: their tiles go through the router together."""
+        of_tiles = self._of_tiles(torch.cat(list(patches))).squeeze(1)
+        return torch.stack([each.mean() for each in of_tiles.split([len(each) for each in patches])])
+
+    def _of_tiles(self, patches: Float[Tensor, "tile n vision_width"]) -> Float[Tensor, "tile 1"]:
         pooled = torch.cat([patches.mean(1), patches.amax(1)], dim=-1)
-        return self.router(pooled).mean()
+        return self.router(pooled)

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
-from lyceum.core.pictures import Picture, is_picture, picture_parts, pictures_in
+from lyceum.core.pictures import Picture, is_picture, pictures_in
 from lyceum.core.spans import TokenEnds, text_ends, token_span
 from lyceum.core.tree import Node
 from lyceum.core.types import History, Message, Spoken
 from lyceum.core.user_files import user_file
 from lyceum.models._appended import StandIn, appended, question, stand_in
-from lyceum.models.chat import ADVICE, KEY, check_text, in_parts, plain
+from lyceum.models.chat import ADVICE, KEY
 from lyceum.models.control_tokens import ControlTokens
 from lyceum.models.picture_tokens import pictures_of
 from lyceum.models.responses import Form, form_of
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import transformers
-from lyceum.utils.messages import text_of
+from lyceum.utils.messages import check_text, in_parts, picture_parts, plain, text_of
 from lyceum.utils.terminal import quoted
 
 ANSWER = "nightingale"

@@ -269,15 +269,11 @@ BESIDES = {
     "dr-grpo": Besides("objective", "code", "sail-sg/understand-r1-zero"),
     "expert-iteration": Besides("stages"),
     "grpo": Besides("objective"),
-    "gspo": Besides("objective"),
     "ipo": Besides("objective"),
     "luffy": Besides("guidance", "code", "ElliottYan/LUFFY"),
     "one-step-off": Besides("systems", "code", "volcengine/verl"),
-    "orpo": Besides("objective"),
     "ppo": Besides("objective"),
-    "reinforce-plus-plus": Besides("objective", "code", "OpenRLHF/OpenRLHF"),
     "rloo": Besides("objective"),
-    "treerl": Besides("rollout", "code", "THUDM/TreeRL"),
 }
 """Recipe of a paper that has no row -> its family and what it was made after; of one in a folder its row says so."""
 

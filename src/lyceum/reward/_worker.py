@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from lyceum.utils.errors import GraderLost
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
 LENGTH = struct.Struct(">Q")
@@ -89,6 +90,8 @@ def _serve(jobs: IO[bytes], results: IO[bytes]) -> None:
                 raise ValueError(f"a result of {len(reply)} bytes; allowed: less than {MOST_BYTES}")
         except SystemExit as error:  # of a user's function; the process is as good as before
             reply = pack({"error": exit_in_words(error), "traceback": user_traceback(error)})
+        except GraderLost as error:
+            reply = pack({"lost": str(error)})
         except Exception as error:
             reply = pack({"error": _text(error), "traceback": user_traceback(error)})
         _alarm(0)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from lyceum.reward._worker import LENGTH, MOST_BYTES
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import GraderLost, RunError
 from lyceum.utils.terminal import printable
 
 # -P: the working directory may hold a file with the name of a module that Python needs.
@@ -25,6 +25,8 @@ _HOME = str(Path(__file__).parents[2])
 """The folder that holds the package, for a process that starts without the run's own sys.path."""
 
 _REPLY = DocumentLimits(characters=MOST_BYTES, digits=1000)
+_KINDS = ({"result"}, {"error"}, {"error", "traceback"}, {"lost"})
+"""Keys of a reply."""
 
 PRINTED_BYTES = 1 << 14
 """Maximum bytes shown of one job's prints; the rest is dropped, so that endless output does not fill the log."""
@@ -33,6 +35,12 @@ PRINTED_IN_ALL = 1 << 18
 """Maximum bytes shown of all jobs' prints in this process: a tool that prints at every call would fill the terminal."""
 
 _CHUNK = 1 << 16
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+"""Signals that no computation raises: who sends them is the machine that is out of memory, or somebody."""
+
+_EXIT_SECONDS = 1.0
+"""Maximum seconds from the end of a process's pipes until it can be waited for: usually none."""
+
 _LONGEST_WAIT = 3600.0
 """Maximum seconds per wait of the selector, which overflows above; a longer deadline is waited for in parts."""
 
@@ -50,6 +58,10 @@ class WorkerError(RunError):
 
 class WorkerTimeoutError(WorkerError):
     """The job passed its time limit, and its process was ended."""
+
+
+class WorkerKilledError(WorkerError):
+    """The process was ended by a signal from outside: the job has not failed."""
 
 
 class WorkerCpuError(WorkerError):
@@ -113,25 +125,37 @@ class WorkerProcess:
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return not self.ended and os.waitid(os.P_PID, self.pid, look) is not None
 
+    def dies(self) -> bool:
+        """Whether it exits by itself, once its pipes have ended."""
+        deadline = time.monotonic() + _EXIT_SECONDS
+        while not self.died and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.died
+
     def exchange(self, message: bytes, seconds: float) -> Any:
         """The reply to a message; sending, computing and receiving together take at most ``seconds``.
 
         Raises:
             WorkerError: the worker reports an error, and lives; or there is no readable reply in time, and the
                 process has been ended (:attr:`ended`).
+            GraderLost: the worker reports that what it started itself was ended from outside time and again.
         """
         printed = _Printed()
         try:
             reply = read_json(self._reply(message, seconds, printed), limits=_REPLY, finite=False)
-            if not isinstance(reply, dict) or reply.keys() not in ({"result"}, {"error"}, {"error", "traceback"}):
+            if not isinstance(reply, dict) or reply.keys() not in _KINDS:
                 raise DocumentError("neither a result nor an error")
         except TimeoutError:
             self.close()
             raise WorkerTimeoutError(f"no result within {seconds:g} seconds; its process was ended") from None
         except (EOFError, OSError):
+            died = self.dies()
             self.stop()
             printed.take(self._streams[2].fileno())  # why it died
             self.close()
+            if died and -self._process.returncode in FROM_OUTSIDE:
+                name = signal.Signals(-self._process.returncode).name
+                raise WorkerKilledError(f"its process was ended by {name}, from outside") from None
             if self._process.returncode == -getattr(signal, "SIGVTALRM", 0):
                 raise WorkerCpuError("its process was ended at its limit of CPU time") from None
             raise WorkerError(
@@ -144,6 +168,8 @@ class WorkerProcess:
         finally:
             printed.show()
         self.ready = True
+        if "lost" in reply:
+            raise GraderLost(printable(str(reply["lost"])))
         if "error" in reply:
             raised = reply.get("traceback")
             raise WorkerError(printable(str(reply["error"])), None if raised is None else printable(str(raised)))

@@ -34,7 +34,7 @@ from lyceum.core.types import (
 )
 from lyceum.core.user_files import describe
 from lyceum.reward.function_registry import is_passed_in, shown
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import LostOutside, RecipeError
 from lyceum.utils.numbers import LARGEST_REWARD, real
 from lyceum.utils.terminal import quoted
 
@@ -297,10 +297,21 @@ async def ask_part(
     try:
         grades: list[Grade] = await grader(task, leaves, context, *further)
     except Exception as error:
-        return [Grade.ungraded(describe(error))] * len(leaves)
+        return [ungraded_by(error)] * len(leaves)
     if len(grades) != len(leaves):
         return [Grade.ungraded(f"{len(grades)} grades for {len(leaves)} trajectories")] * len(leaves)
     return [_checked(grade) for grade in grades]
+
+
+def ungraded_by(error: Exception) -> Grade:
+    """Ungraded, with an error as the reason.
+
+    Raises:
+        LostOutside: the error is that what grades is gone, which says nothing of a completion: the run ends with it.
+    """
+    if isinstance(error, LostOutside):
+        raise error
+    return Grade.ungraded(describe(error))
 
 
 def _checked(grade: Grade) -> Grade:
@@ -325,7 +336,7 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
             try:
                 grades.append(score(task, leaf))
             except Exception as error:
-                grades.append(Grade.ungraded(describe(error)))
+                grades.append(ungraded_by(error))
         return grades
 
     return grade

@@ -16,7 +16,17 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import code_allowed
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import MOST_PAIRS, START_SECONDS, Choice, ProgramLimits, SandboxError, Verdict, run_all, usable
+from lyceum.sandbox.run import (
+    KILLED_IN_A_ROW,
+    MOST_PAIRS,
+    START_SECONDS,
+    Choice,
+    ProgramLimits,
+    SandboxError,
+    Verdict,
+    run_all,
+    usable,
+)
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted
 
@@ -87,7 +97,8 @@ class ProgramPart(RewardSettings):
         sent = [(head + program).encode("utf-8", "replace").decode() for program in programs]
         distinct = list(dict.fromkeys(program for program in sent if len(program) <= MOST_CHARACTERS))
         job = {"programs": distinct, "metered": metered, "head": head.encode("utf-8", "replace").decode(), **tests}
-        seconds = (self.limits.seconds + START_SECONDS) * 2 * len(distinct) * len(tests.get("pairs", "1"))
+        tries = 1 + KILLED_IN_A_ROW  # all together, and each for itself
+        seconds = (self.limits.seconds + START_SECONDS) * tries * len(distinct) * len(tests.get("pairs", "1"))
         try:
             replies = await pool.run(job, timeout_seconds=seconds) if distinct else []
         except (WorkerError, TypeError) as error:

@@ -16,8 +16,8 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.tallies import TALLY
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, MarkedPath, State, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
+from lyceum.reward.base import ungraded_by
 from lyceum.reward.scorer.base import question_of
 from lyceum.reward.scorer.judging import JudgeModel, Question, said
 from lyceum.utils.aio import gather
@@ -107,7 +107,7 @@ class JudgeGrader(JudgingGrader):
         try:
             found = await self.kept(await self.votes(task, leaves, context), context)
         except Exception as error:
-            return [Grade.ungraded(describe(error))] * len(leaves)
+            return [ungraded_by(error)] * len(leaves)
         if not found:
             return [Grade.ungraded("no reply of the judge ends in points")] * len(leaves)
         means = [mean(points) for points in zip(*found, strict=True)]

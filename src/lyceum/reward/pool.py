@@ -1,7 +1,8 @@
 """Processes for verifiers that are slow, hang, or must not be trusted with the run's own process.
 
 A job that exceeds its time limit has its process killed and replaced; the others continue. The limit also holds for C
-code and endless powers, since it kills the process instead of raising inside it.
+code and endless powers, since it kills the process instead of raising inside it. A job whose process is ended from
+outside (by SIGKILL, where the machine is out of memory) has not failed: another process does it again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lyceum.reward._worker import START_SECONDS, pack
-from lyceum.reward._worker_process import WorkerCpuError, WorkerError, WorkerProcess, WorkerTimeoutError
+from lyceum.reward._worker_process import (
+    WorkerCpuError,
+    WorkerError,
+    WorkerKilledError,
+    WorkerProcess,
+    WorkerTimeoutError,
+)
+from lyceum.utils.errors import GraderLost
 
-__all__ = ["WorkerCpuError", "WorkerError", "WorkerPool", "WorkerTimeoutError", "shared_pool"]
+__all__ = ["WorkerCpuError", "WorkerError", "WorkerKilledError", "WorkerPool", "WorkerTimeoutError", "shared_pool"]
+
+KILLED_IN_A_ROW = 3
+"""Processes that may be ended from outside at one job; then the run ends."""
 
 
 class WorkerPool:
@@ -41,11 +52,13 @@ class WorkerPool:
         memory_mb: int | None = None,
         python: str | None = None,
         start_seconds: float | None = None,
+        repeatable: bool = True,
     ) -> None:
         """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job.
 
         ``python`` is another interpreter than this one, with packages of its own: the factory's module imports those
         alone. ``start_seconds`` is how long a process may take until it is ready; None takes the usual time.
+        ``repeatable`` says that a job does nothing but compute its result, so that it may be done again.
         """
         start_seconds = START_SECONDS if start_seconds is None else start_seconds
         start = {
@@ -55,7 +68,7 @@ class WorkerPool:
             "memory_mb": memory_mb,
             "seconds": start_seconds,
         }
-        self._state = _State(pack(start), timeout_seconds, [None] * workers, python, start_seconds)
+        self._state = _State(pack(start), factory, timeout_seconds, [None] * workers, python, start_seconds, repeatable)
         for number in range(workers):
             # The thread refers to the state and not to the pool, so that an unreferenced pool is ended.
             name = f"reward-worker-{number}"
@@ -70,6 +83,8 @@ class WorkerPool:
         Raises:
             TypeError: JSON cannot hold the job.
             WorkerError: there is no result.
+            GraderLost: the job is repeatable, and its process was ended from outside ``KILLED_IN_A_ROW`` times in a
+                row.
         """
         return await asyncio.wrap_future(self.submit(job, timeout_seconds=timeout_seconds))
 
@@ -103,13 +118,18 @@ def shared_pool(
     workers: int,
     timeout_seconds: float,
     memory_mb: int | None = None,
+    repeatable: bool = True,
 ) -> WorkerPool:
-    """The pool for these settings: training and evaluation build the same reward, and need its processes once."""
-    key = json.dumps([factory, dict(settings), workers, timeout_seconds, memory_mb], sort_keys=True)
+    """The pool for these settings: training and evaluation build the same reward, and need its processes once.
+
+    A fork of the run has its own: it has none of the threads that talk to the run's processes.
+    """
+    of = [os.getpid(), factory, dict(settings), workers, timeout_seconds, memory_mb, repeatable]
+    key = json.dumps(of, sort_keys=True)
     pool = _shared.get(key)
     if pool is None:
-        pool = WorkerPool(factory, settings, workers=workers, timeout_seconds=timeout_seconds, memory_mb=memory_mb)
-        _shared[key] = pool
+        limits: dict[str, Any] = {"workers": workers, "timeout_seconds": timeout_seconds, "memory_mb": memory_mb}
+        pool = _shared[key] = WorkerPool(factory, settings, **limits, repeatable=repeatable)
     return pool
 
 
@@ -123,10 +143,12 @@ class _Job:
 @dataclass
 class _State:
     start: bytes
+    factory: str
     timeout_seconds: float
     processes: list[WorkerProcess | None]
     python: str | None
     start_seconds: float
+    repeatable: bool
     jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Re-entrant: the garbage collector may end the pool in any line of a thread that holds it."""
@@ -148,6 +170,24 @@ def _serve(state: _State, number: int) -> None:
 
 
 def _result(state: _State, number: int, job: _Job) -> Any:
+    """A job's result. Where its process is ended from outside it keeps its turn, and waits for another to start."""
+    killed = 0
+    while True:
+        try:
+            return _once(state, number, job)
+        except WorkerKilledError as error:
+            killed += 1
+            if not state.repeatable:
+                raise
+            if killed == KILLED_IN_A_ROW:
+                raise GraderLost(
+                    f"{state.factory}: {error}, {killed} times in a row at the same job; a machine that is out of "
+                    "memory does that: allow its processes less memory (memory_mb, limits.memory_mb), or have fewer "
+                    "of them (processes, workers)"
+                ) from None
+
+
+def _once(state: _State, number: int, job: _Job) -> Any:
     process = state.processes[number]
     if process is not None and process.died:  # it died while idle: no job failed
         _close(state, number)
@@ -168,6 +208,9 @@ def _start(state: _State, number: int) -> WorkerProcess:
                 raise WorkerError("the pool is closed")
             process = state.processes[number] = WorkerProcess(state.python)
         process.exchange(state.start, state.start_seconds)
+    except WorkerKilledError:
+        _close(state, number)
+        raise
     except (OSError, WorkerError) as error:
         _close(state, number)
         failure = WorkerError(f"its process did not start: {error}")

@@ -13,9 +13,8 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.base import each
+from lyceum.reward.base import each, ungraded_by
 from lyceum.reward.criteria import Criterion, dimension_of, has_rule, is_met, rubric_of
 from lyceum.reward.scorer.judging import JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
@@ -124,7 +123,7 @@ class JudgedRubric(JudgingGrader):
         try:
             judged = await self.judged([rubric[i]["criterion"] for i in asked], task, leaf, context) if asked else []
         except Exception as error:
-            return Grade.ungraded(describe(error))
+            return ungraded_by(error)
         if judged is None:
             return Grade.ungraded("no reply of the judge ends in a list of criteria")
         met = ruled | dict(zip(asked, judged, strict=True))

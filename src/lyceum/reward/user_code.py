@@ -26,7 +26,7 @@ from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
 from lyceum.reward.function_registry import PLACE, is_passed_in, passed_in, shown
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import LostOutside, RecipeError, nearest
 from lyceum.utils.progress import say
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
@@ -182,7 +182,7 @@ class CodePart(RewardSettings):
 
 
 def caller(
-    found: UserFunction, prepare: str, *, processes: int, timeout_seconds: float
+    found: UserFunction, prepare: str, *, processes: int, timeout_seconds: float, repeatable: bool = True
 ) -> Callable[[Any], Awaitable[Any]]:
     """An async function that calls the found one with a job and returns its reply.
 
@@ -190,9 +190,11 @@ def caller(
         prepare: ``module:name`` of the calling convention.
         processes: for a function that is not async; 0 calls it here, without a time limit.
         timeout_seconds: of each call.
+        repeatable: whether a call whose process is ended from outside may be done again.
     Raises:
         WorkerError: by the calls: no result in time, or what would end more than the call. Whatever else the function
             raises comes as it is, from a process as a WorkerError.
+        GraderLost: by the calls: their process was ended from outside several times in a row.
     """
     convention: Prepare = _attribute(prepare)
     function = found.function
@@ -223,8 +225,8 @@ def caller(
         **{"place": found.place, "name": found.name, "prepare": prepare},
         **{"made_with": found.made_with, "further": found.further},
     }
-    pool = shared_pool("lyceum.reward.user_code:serve", settings, workers=processes, timeout_seconds=timeout_seconds)
-    return pool.run
+    limits: dict[str, Any] = {"workers": processes, "timeout_seconds": timeout_seconds}
+    return shared_pool("lyceum.reward.user_code:serve", settings, **limits, repeatable=repeatable).run
 
 
 @contextmanager
@@ -326,7 +328,8 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
     """The keywords that the function accepts: all where it has ``**kwargs``."""
     if takes_any(function):
         return dict(given)
-    return {name: value for name, value in given.items() if name in parameters_of(function)}
+    taken = parameters_of(function)
+    return {name: value for name, value in given.items() if name in taken}
 
 
 def check_parameters(found: UserFunction, given: Mapping[str, Any], *, key: str = KEY) -> None:
@@ -348,13 +351,15 @@ def _attribute(dotted: str) -> Any:
 
 
 def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, prefix: str = "") -> Grade:
-    """Ungraded, since the function raised: the error, the row, and the line of its file.
+    """Ungraded, as the function raised: the error, the row, the line of its file. ``LostOutside`` is raised as it is.
 
     Args:
         function: as the recipe names it.
         given: its keywords.
         prefix: of the reason, where there are several functions.
     """
+    if isinstance(error, LostOutside):
+        raise error
     where = error.traceback if isinstance(error, WorkerError) else user_traceback(error)
     keywords = ", ".join(f"{keyword}={quoted(value)}" for keyword, value in given.items())
     row = f"task {task.id}: {shown(function)}({keywords})"

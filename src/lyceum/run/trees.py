@@ -50,6 +50,9 @@ class Heading:
     first_step: int
 
 
+_NO_STEP = Heading(0, 0, 0)
+
+
 @dataclass(frozen=True)
 class StepTrees:
     """All groups of one step, those that are trained in the order the forest is built from."""
@@ -152,18 +155,26 @@ NODE = _node(pa.float32())
 
 def write_trees(step: StepTrees) -> bytes:
     """At least one group as the content of a file."""
+    content = BytesIO()
+    parquet.write_table(
+        _table(step),
+        content,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    return content.getvalue()
+
+
+def _table(step: StepTrees) -> pa.Table:
     heading = _fields(step.heading)
     rows = [{**heading, "weight": of.weight, "dropped": of.dropped, **_row(of.tree)} for of in step.groups]
     nodes = [node for row in rows for node in row["nodes"]]
     logprobs = [node[name] or () for node in nodes for name in ("behaviour_logprob", "model_logprob")]
     routed = any(node["experts"] for node in nodes)
     schema = _schema(pa.float32() if _float32_holds(logprobs) else pa.float64(), experts=routed)
-    table = pa.Table.from_pylist(rows, schema=schema)
-    content = BytesIO()
-    parquet.write_table(
-        table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
-    )
-    return content.getvalue()
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def read_trees(file: Path) -> StepTrees:
@@ -192,11 +203,30 @@ def read_some(file: Path, rows: Sequence[int]) -> list[Group]:
 
 def dump_groups(groups: Sequence[Group]) -> bytes | None:
     """Groups for a checkpoint, which ``load_groups`` reads; None for none."""
-    return write_trees(StepTrees(Heading(0, 0, 0), groups)) if groups else None
+    return write_trees(StepTrees(_NO_STEP, groups)) if groups else None
 
 
 def load_groups(content: bytes | None) -> list[Group]:
     return [] if content is None else list(_read(_rows(BytesIO(content))).groups)
+
+
+def pack_trees(trees: Sequence[Tree]) -> bytes:
+    """Trees for a message, which ``unpack_trees`` reads: a stream of Arrow's, which takes a fifth of the time of
+    parquet where trees come one by one. Empty for none."""
+    if not trees:
+        return b""
+    table = _table(StepTrees(_NO_STEP, [Group(tree) for tree in trees]))
+    content = BytesIO()
+    with pa.ipc.new_stream(content, table.schema) as stream:
+        stream.write_table(table)
+    return content.getvalue()
+
+
+def unpack_trees(content: bytes) -> list[Tree]:
+    if not content:
+        return []
+    with pa.ipc.open_stream(content) as stream:
+        return list(map(_tree, stream.read_all().to_pylist()))
 
 
 def dump_task(task: Task) -> str:

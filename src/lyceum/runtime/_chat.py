@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from lyceum.core.pictures import is_picture_part
 from lyceum.core.tree import Node
 from lyceum.core.types import Spoken
 from lyceum.core.user_files import describe
 from lyceum.models.responses import hermes_call, hermes_spans
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError
-from lyceum.utils.messages import text_of
+from lyceum.utils.messages import is_picture_part, text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable, quoted
 

@@ -45,7 +45,7 @@ class Part:
     computed: int
     state: dict[str, Any]
     counted: dict[str, float] = field(default_factory=dict)
-    """As ``Grown.counted``, where it says so itself."""
+    """As ``Grown.counted``."""
 
 
 @dataclass
@@ -245,25 +245,29 @@ class Worker:
                 case "counts":
                     self._tell(said["counts"])
                 case "done":
-                    self._tell(None)
+                    self._tell(None, said["wave"])
                 case "grown":
                     self._starts = 0
                     self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]
                     with self._lock:
                         asked = self._asked.pop(said["wave"], None)
                     if asked is not None:
-                        asked.part.set_result(Part(trees, said["computed"], said["state"], said.get("counted", {})))
+                        asked.part.set_result(Part(trees, said["computed"], said["state"], said["counted"]))
                 case _:
                     self._fail(_error(said["error"], said["lines"]))
         if not self._ended:
             process.kill()
             self._lost(process.wait())
 
-    def _tell(self, counts: Mapping[str, int] | None) -> None:
+    def _tell(self, counts: Mapping[str, int] | None, wave: int | None = None) -> None:
+        """
+        Args:
+            wave: whose it is; None: the oldest's.
+        """
         with self._lock:
-            current = next(iter(self._asked.values()), None)  # waves are grown in the order in which they were asked
-        if current is not None:
-            current.heard(counts)
+            asked = next(iter(self._asked.values()), None) if wave is None else self._asked.get(wave)
+        if asked is not None:
+            asked.heard(counts)
 
     def _lost(self, how: str) -> None:
         with self._lock:

@@ -108,7 +108,8 @@ class InProcess:
         self._valuer: asyncio.Future[None] | None = None
         self._holds: set[Hold] = set()
         self._back = asyncio.Event()
-        self.endpoint = ChatEndpoint(policy.renderer, policy.context_length)
+        self._endpoint: ChatEndpoint | None = None
+        """None before the first episode of an agent."""
 
     async def run(
         self,
@@ -122,6 +123,7 @@ class InProcess:
         step: int = 0,
         progress: float = 0.0,
         done: Callable[[Tree], None] | None = None,
+        drawn: Callable[[], None] | None = None,
     ) -> list[Tree]:
         """Every task's tree, in the order of the tasks, after those under way; finished ones are graded.
 
@@ -133,6 +135,7 @@ class InProcess:
                 own. None counts here; who has other processes run a part of the tasks says it.
             step, progress: how far the stage is, for rollouts that change over training.
             done: called with each finished tree, for the progress display.
+            drawn: called when all rollouts have ended, so that only grading is left.
         Raises:
             RuntimeError: the event loop is not ``run_async``'s: it is not known when all requests of a batch are sent.
         """
@@ -147,6 +150,16 @@ class InProcess:
             key_of_task = (self.seed, key, task.id, numbers[place])
             return TaskContext(self, task, key_of_task, place, tree=tree, step=step, progress=progress)
 
+        rolling = len(under_way) + len(tasks)
+
+        async def ended() -> None:
+            nonlocal rolling
+            rolling -= 1
+            if not rolling:
+                await self._serve_nobody()  # now: another call may use it while trees of this one are graded
+                if drawn is not None:
+                    drawn()
+
         async def one(context: TaskContext) -> Tree:
             tree = context.tree
             if tree.chosen is None:
@@ -156,6 +169,7 @@ class InProcess:
                 ways = [(leaf, rollout(shared, leaf, 1) if leaf.finish is None else None) for leaf in tree.chosen]
                 further = iter(await gather(way for _, way in ways if way is not None))
                 tree.chosen = [end for leaf, way in ways for end in ([leaf] if way is None else next(further))]
+            await ended()
             if not tree.unfinished:
                 # The rollout has ended and reads none of these grades, so the engine need not wait for them.
                 await context.finish(tree.chosen, wait=self.grader_asks)
@@ -164,11 +178,16 @@ class InProcess:
             return tree
 
         contexts = [context_of(tree.task, place, tree) for place, tree in enumerate(under_way)]
-        contexts += [context_of(task, place) for place, task in enumerate(tasks, len(contexts))]
+        contexts += [context_of(task, place) for place, task in enumerate(self.policy.foreseen(tasks), len(contexts))]
         try:
             return await gather([one(context) for context in contexts])
         finally:
-            await self.endpoint.close()
+            if rolling:
+                await self._serve_nobody()
+
+    async def _serve_nobody(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.close()
 
     async def beside(
         self, task: Task, rollout: Rollout, *, key: SeedKey, place: int, samples: int | None, step: int, progress: float
@@ -250,8 +269,10 @@ class InProcess:
             hold.asking = int(asks)
             self._back.set()
 
+        if self._endpoint is None:
+            self._endpoint = ChatEndpoint(self.policy.renderer, self.policy.context_length)
         try:
-            async with self.endpoint.serving(context, number, sampling, limits, turned) as served:
+            async with self._endpoint.serving(context, number, sampling, limits, turned) as served:
                 yield served
         finally:
             self._holds.discard(hold)

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,7 +27,7 @@ from pydantic import Field
 
 from lyceum.core import paper_folders
 from lyceum.core.settings import Composition, RuntimeSettings
-from lyceum.core.tallies import risen, without_tallies
+from lyceum.core.tallies import without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
@@ -50,9 +51,10 @@ class Processes(RuntimeSettings):
 
     With ``staleness`` 0 and one worker a run is the same, bit for bit, as in one process. With ``staleness`` k the
     groups of a step are sampled under the weights of k updates before, always: what is trained does not depend on how
-    long anything took. Several workers share each wave, its groups dealt in turn; the batches differ from those of
-    one worker, and so do last bits. With ``order`` ready a step trains the groups that have finished, none more than k
-    updates old: nothing waits for the slowest group of a step, and no two runs are the same.
+    long anything took; a worker draws the next wave while one is graded, where grading needs no model that changes.
+    Several workers share each wave, its groups dealt in turn; the batches differ from those of one worker, and so do
+    last bits. With ``order`` ready a step trains the groups that have finished, none more than k updates old: nothing
+    waits for the slowest group of a step, and no two runs are the same.
     """
 
     kind: Literal["processes"] = "processes"
@@ -196,7 +198,7 @@ class Processes(RuntimeSettings):
 
 
 class Workers:
-    """A stage's workers, and the snapshots that they read.
+    """A stage's workers, and the snapshots that they read. Implements :class:`lyceum.core.waves.RunsAhead`.
 
     Args:
         here: whose module is published, and whose guides' and graders' state workers grow with.
@@ -308,13 +310,12 @@ class Workers:
         with self._lock:
             self.reading.pop(number)
             self._forget()
-        states = [part.state for part in parts if part is not None]
-        counted: dict[str, float] = {}
-        for after in states:
-            for name, rise in risen(state.get("grader", {}), after.get("grader", {})).items():
-                counted[name] = counted.get(name, 0) + rise
+        grown = [part for part in parts if part is not None]
+        counted: Counter[str] = Counter()
+        for part in grown:
+            counted.update(part.counted)
         before = without_tallies(state)
-        changed = next((after for after in states if not same(without_tallies(after), before)), None)
+        changed = next((part.state for part in grown if not same(without_tallies(part.state), before)), None)
         if changed is not None:
             if len(self.workers) > 1 or self.settings.staleness:
                 ahead = f" and {self.key}.staleness=0" if self.settings.staleness else ""
@@ -323,13 +324,19 @@ class Workers:
                     f"staleness above 0, cannot do in one order; allowed: {self.key}.workers=1{ahead}"
                 )
             self.here.load_states(changed)
-            counted = {}  # it has what was counted
+            counted.clear()  # it has what was counted
         trees: list[Tree] = []
         for place, ticket in enumerate(wave.tickets):
             part = parts[place % len(parts)]
             assert part is not None
             trees.append(of_ticket(part.trees[place // len(parts)], ticket))
-        return Grown(trees, sum(part.computed for part in parts if part is not None), counted)
+        return Grown(trees, sum(part.computed for part in grown), counted)
+
+    def idle(self) -> float | None:
+        blocked, lived = (sum(getattr(worker, what) for worker in self.workers) for what in ("blocked", "lived"))
+        for worker in self.workers:
+            worker.blocked = worker.lived = 0.0
+        return blocked / lived if lived else None
 
     def close(self) -> None:
         for worker in self.workers:

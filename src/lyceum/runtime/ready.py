@@ -64,7 +64,7 @@ class _Group:
 
 
 class FreeWorkers(Workers):
-    """Implements :class:`lyceum.core.waves.RunsFreely`."""
+    """Its waves have one ticket each, and grow beside each other under the newest weights at each moment."""
 
     def __init__(self, settings: Processes, here: Grows, start: Mapping[str, Any]) -> None:
         super().__init__(settings, here, start)
@@ -134,9 +134,3 @@ class FreeWorkers(Workers):
     def close(self) -> None:
         self._over.set()
         super().close()
-
-    def idle(self) -> float | None:
-        blocked, lived = (sum(getattr(worker, what) for worker in self.workers) for what in ("blocked", "lived"))
-        for worker in self.workers:
-            worker.blocked = worker.lived = 0.0
-        return blocked / lived if lived else None

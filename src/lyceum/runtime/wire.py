@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.run.codec import decode, encode
 
@@ -35,7 +34,7 @@ def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
     """
     from safetensors.torch import save
 
-    from lyceum.run.trees import dump_groups  # here: imports pyarrow
+    from lyceum.run.trees import pack_trees  # here: imports pyarrow
 
     # Guides read the entropies of what was drawn, which files of trees do not hold.
     entropy = [[list(node.entropy) for node in tree.nodes()] for tree in trees]
@@ -43,7 +42,7 @@ def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
     parts = [
         text.encode(),
         save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}) if tensors else b"",
-        dump_groups([Group(tree) for tree in trees]) or b"",
+        pack_trees(trees),
     ]
     return b"".join([_LENGTHS.pack(*map(len, parts)), *parts])
 
@@ -55,7 +54,7 @@ def unpack(content: bytes) -> Message:
     """
     from safetensors.torch import load
 
-    from lyceum.run.trees import load_groups  # here: imports pyarrow
+    from lyceum.run.trees import unpack_trees  # here: imports pyarrow
 
     if len(content) < _LENGTHS.size:
         raise ValueError("a message of a worker is cut off")
@@ -68,7 +67,7 @@ def unpack(content: bytes) -> Message:
         parts.append(content[start : start + length])
         start += length
     tensors = load(parts[1]) if parts[1] else {}
-    told, trees = decode(parts[0], tensors), [group.tree for group in load_groups(parts[2] or None)]
+    told, trees = decode(parts[0], tensors), unpack_trees(parts[2])
     for tree, of_nodes in zip(trees, told["entropy"], strict=True):
         for node, entropy in zip(tree.nodes(), of_nodes, strict=True):
             node.entropy = entropy

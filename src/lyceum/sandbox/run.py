@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from lyceum.core.component import Settings
 from lyceum.sandbox.backends import CONFINING, Backend, start
 from lyceum.sandbox.inside.judge import read_tests
 from lyceum.utils.documents import DocumentError, read_json
-from lyceum.utils.errors import RunError
+from lyceum.utils.errors import GraderLost, RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable
 
@@ -38,6 +39,14 @@ MOST_PROCESSES = 64
 """Maximum processes of one sandbox."""
 MOST_PAIRS = 64
 """Maximum input and output pairs of one program: each has its own process."""
+KILLED_IN_A_ROW = 3
+"""Sandboxes that may be killed with a program in them; then there is no verdict, and the run ends."""
+_EXIT_SECONDS = 1.0
+"""Maximum seconds from the end of a sandbox's output until it can be waited for: usually none."""
+_KILLED = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, 128 + signal.SIGKILL, 128 + signal.SIGTERM}
+"""Exit codes of a sandbox that was ended from outside: no program in it may send signals. bubblewrap adds 128."""
+_UNSHARE_KILLED = "sigprocmask unblock failed"
+"""What unshare before util-linux 2.39 says where its child was ended by SIGKILL, which it cannot send itself so."""
 
 
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
@@ -60,6 +69,10 @@ class ProgramLimits(Settings):
 
 class SandboxError(RunError):
     """The program could not be judged: no sandbox, or it ended without a verdict. Not the program's fault."""
+
+
+class KilledError(SandboxError):
+    """The sandbox was ended by a signal from outside."""
 
 
 class OverTimeError(SandboxError):
@@ -132,7 +145,9 @@ def run_all(
     """Run programs, and the same tests after each; all of it only inside a sandbox.
 
     Programs share a sandbox, one after the other, each in a process and a folder of its own. Where that sandbox ends
-    without a verdict, each has one for itself.
+    without a verdict, each has one for itself. One that is ended from outside is started again, and so is a program
+    that SIGKILL ended before its time was over: it may be the machine's doing or somebody's, and where it is the
+    program's, it comes to the same end.
 
     Args:
         programs: Python.
@@ -144,6 +159,8 @@ def run_all(
             tests (``inside.judge.names_of``).
     Returns:
         The verdict on each program, or the reason why there is none, which is not the program's fault.
+    Raises:
+        GraderLost: a sandbox was ended from outside ``KILLED_IN_A_ROW`` times in a row.
     """
     if bool(tests) == bool(pairs):
         return ["a program has either tests or pairs of input and output"] * len(programs)
@@ -165,9 +182,10 @@ def execute(program: str, *, characters: int, limits: ProgramLimits, backend: Ba
         characters: kept of what it prints.
     Raises:
         SandboxError: it could not be run, which is not its fault.
+        GraderLost: as for :func:`run_all`.
     """
     job = {**_job(limits, kept=characters), "programs": [program]}
-    [answer] = _started(backend, job, 1, limits)
+    [answer] = _answers(backend, job, 1, limits)
     verdict = _verdict(answer)
     if isinstance(verdict, str):
         raise SandboxError(verdict)
@@ -200,7 +218,7 @@ def _together(
     backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: ProgramLimits
 ) -> list[Verdict | str]:
     try:
-        answers = _started(backend, {**job, "programs": list(programs)}, len(programs) * each, limits)
+        answers = _answers(backend, {**job, "programs": list(programs)}, each, limits)
     except SandboxError as error:
         if len(programs) == 1:
             return [_over_time(job, limits) if isinstance(error, OverTimeError) else str(error)]
@@ -217,7 +235,7 @@ def _over_time(job: dict[str, Any], limits: ProgramLimits) -> Verdict:
 def _verdict(answer: dict[str, Any]) -> Verdict | str:
     if answer["unsupported"] is not None:
         return printable(str(answer["unsupported"]))
-    if answer["killed"]:
+    if answer["killed"] and answer["out_of_memory"]:
         return "the machine ended the program, not its limits: it was out of memory"
     passed = tuple(test is True for test in answer["tests"])
     note, limit = answer["note"], answer["limit"]
@@ -231,7 +249,32 @@ def _verdict(answer: dict[str, Any]) -> Verdict | str:
     )
 
 
-def _started(backend: Backend, job: dict[str, object], processes: int, limits: ProgramLimits) -> list[dict[str, Any]]:
+def _answers(
+    backend: Backend, job: dict[str, Any], each: int, limits: ProgramLimits, *, left: int = KILLED_IN_A_ROW
+) -> list[dict[str, Any]]:
+    """What the judge answers for each program, where something was killed after another try.
+
+    Args:
+        each: processes of each program.
+        left: tries.
+    Raises:
+        SandboxError: it does not answer.
+        GraderLost: it was killed at each try.
+    """
+    try:
+        answers = _started(backend, job, len(job["programs"]) * each, limits)
+    except KilledError as error:
+        if left == 1:
+            why = "; a machine that is out of memory does that: lower limits.memory_mb or processes"
+            raise GraderLost(f"{error}, {KILLED_IN_A_ROW} times in a row{why}") from None
+        return _answers(backend, job, each, limits, left=left - 1)
+    for place, program in enumerate(job["programs"]):
+        if answers[place]["killed"] and left > 1:
+            [answers[place]] = _answers(backend, {**job, "programs": [program]}, each, limits, left=left - 1)
+    return answers
+
+
+def _started(backend: Backend, job: dict[str, Any], processes: int, limits: ProgramLimits) -> list[dict[str, Any]]:
     """What the judge answers for each program. Raises SandboxError where it does not."""
     try:
         argv = start(backend, files_mb=limits.files_mb).argv(limits.model_dump())
@@ -247,6 +290,10 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: P
         )
         try:
             said, over = _exchange(process, message, limits.seconds * processes + START_SECONDS)
+            if not over:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # how it ended, before it is ended here
+                    process.wait(_EXIT_SECONDS)
+            code = process.returncode
         finally:
             # The kernel ends the whole tree with this one: with its namespace, or by the judge's death signal.
             process.kill()
@@ -255,11 +302,13 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: P
                 assert stream is not None
                 stream.close()
         ready, _, answer = said.partition(b"\n")
+        errors.seek(0)
+        told = errors.read(MOST_VERDICT).decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if (code in _KILLED or _UNSHARE_KILLED in told) and not answer.endswith(b"]"):
+            raise KilledError(f"the sandbox ({backend}) was ended by a signal from outside")
         if ready == b"ready" and (answer.startswith(b"Timeout") or (over and not answer)):
             raise OverTimeError(f"the sandbox ({backend}) gave no verdict within its time")
         if ready != b"ready" or not answer:
-            errors.seek(0)
-            told = errors.read(MOST_VERDICT).decode("utf-8", "replace").strip().rpartition("\n")[2]
             what = "ended without a verdict" if ready == b"ready" else "did not start"
             raise SandboxError(f"the sandbox ({backend}) {what}{': ' if told else ''}{printable(told)}")
     try:
@@ -267,10 +316,8 @@ def _started(backend: Backend, job: dict[str, object], processes: int, limits: P
     except DocumentError as error:
         raise SandboxError(f"the sandbox ({backend}) gave no readable verdict: {printable(str(error))}") from None
     assert isinstance(found, list)
-    if _ended_for_memory() == ended_before:
-        for answer in found:
-            answer["killed"] = False
-    return found
+    out_of_memory = _ended_for_memory() != ended_before
+    return [{**answer, "out_of_memory": out_of_memory} for answer in found]
 
 
 def _ended_for_memory() -> int | None:
@@ -349,7 +396,7 @@ def fault_of(backend: Backend) -> str | None:
         tests = [f"done = escapes({file.name!r}, 'secret')\nassert not done, ', '.join(done)"]
         try:
             found = run(_PROBE, tests=tests, limits=limits, backend=backend)
-        except SandboxError as error:
+        except (SandboxError, GraderLost) as error:
             return _with_cure(str(error))
     return None if found.tests == (True,) else f"does not confine programs here: {found.note or found.limit}"
 

@@ -23,8 +23,7 @@ from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
 from lyceum.reward.criteria import Criterion
-from lyceum.tasks._split import check_index, levels_within, rounded
-from lyceum.tasks.base import GeneratedSource, HintsLeak
+from lyceum.tasks.base import GeneratedSource, HintsLeak, check_index, levels_within, rounded
 
 MODULUS = 100
 LARGEST_OPERAND = 9

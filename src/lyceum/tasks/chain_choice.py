@@ -15,8 +15,7 @@ from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource, HintsLeak
+from lyceum.tasks.base import GeneratedSource, HintsLeak, levels_within
 from lyceum.tasks.chain import chain_text, draw, results_of
 from lyceum.tasks.cliff import grade_leaves
 

@@ -17,8 +17,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each
-from lyceum.tasks._split import check_index, levels_within
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, levels_within
 from lyceum.tasks.chain import LONGEST_NUMBER, MODULUS, Chain, ChainSource, standing_steps
 
 

@@ -20,8 +20,7 @@ from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each
 from lyceum.reward.judge import LABEL, labels_of, ranks_as, read_points
 from lyceum.reward.scorer.judging import SEGMENTS, STEPS, Question
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, levels_within
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, completion_text, draw, make_task, results_of, retried
 from lyceum.tasks.chain_demonstrations import SLIP, write
 

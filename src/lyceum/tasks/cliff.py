@@ -19,8 +19,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task
-from lyceum.tasks._split import kept_for_evaluation
-from lyceum.tasks.base import GeneratedSource, HintsLeak
+from lyceum.tasks.base import GeneratedSource, HintsLeak, kept_for_evaluation
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 
 LEVEL = "cliff"

@@ -22,8 +22,7 @@ from lyceum.reward.base import each, verdict
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
 from lyceum.tasks._arithmetic import equations, evaluate
-from lyceum.tasks._split import draw, levels_within, rounded
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within, rounded
 from lyceum.tasks.prompt import fields_of, fill
 
 

@@ -20,7 +20,6 @@ from jaxtyping import Int, UInt
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import PathText, Settings, of_kind, slot
-from lyceum.core.pictures import is_picture_part
 from lyceum.core.settings import RewardSettings, TasksSettings
 from lyceum.core.types import (
     Grader,
@@ -38,8 +37,7 @@ from lyceum.reward.base import combine
 from lyceum.reward.choice import LETTERS
 from lyceum.reward.criteria import is_rubric
 from lyceum.reward.extract import after_last
-from lyceum.tasks._split import check_index, checksum, held_out
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, checksum, held_out
 from lyceum.tasks.prompt import (
     answer_of,
     before_answer,
@@ -64,7 +62,7 @@ from lyceum.tasks.rows import (
     stamp,
 )
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.messages import text_of
+from lyceum.utils.messages import is_picture_part, text_of
 from lyceum.utils.numbers import to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted

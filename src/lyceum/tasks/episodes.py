@@ -24,8 +24,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import SERVED_MODEL, Grade, Grader, Split, Task
 from lyceum.reward.base import allow_code, code_allowed, each
 from lyceum.reward.pool import WorkerError, WorkerPool
-from lyceum.tasks._split import check_index, checksum, held_out
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, checksum, held_out
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError, RunError
 from lyceum.utils.messages import prompt_text, text_of
@@ -228,6 +227,7 @@ class _Process:
             memory_mb=given["memory_mb"],
             python=given["python"],
             start_seconds=_BEGIN_SECONDS,
+            repeatable=False,  # its episodes end with it
         )
         self.numbers = itertools.count()
         self.episodes: dict[str, asyncio.Future[dict[str, Any]]] = {}

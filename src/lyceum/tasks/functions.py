@@ -18,8 +18,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.reward.code import Code
-from lyceum.tasks._split import draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within
 
 INPUTS = (0, 1, 7, -4)
 """What the tests call a function with. A function of one factor and one summand is known by two of them."""

@@ -25,8 +25,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import allow_code, code_allowed, each
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
-from lyceum.tasks._split import check_index
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json

@@ -17,8 +17,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, levels_within
 
 LARGEST = 9
 SMALLER, LARGER, REACHED = "<", ">", "="

@@ -21,8 +21,7 @@ from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
-from lyceum.tasks._split import draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within
 
 Rule = tuple[tuple[str, ...], str]
 """Premises in alphabetical order, and the conclusion."""

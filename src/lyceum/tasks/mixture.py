@@ -22,8 +22,7 @@ from lyceum.core.types import (
     TaskSource,
 )
 from lyceum.reward.base import BaseGrader
-from lyceum.tasks._split import check_index
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index
 from lyceum.utils.errors import RecipeError
 
 PATTERN = 1000

@@ -20,8 +20,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.models.see import data_uri
-from lyceum.tasks._split import check_index, draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum", "list"]
 AnyAsk = TypeVar("AnyAsk", bound=str)

@@ -6,11 +6,10 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.core.pictures import is_picture_part
 from lyceum.core.types import Hint, Message, Task
 from lyceum.tasks.row_pictures import COLUMNS, fault_of_pictures, named_in
 from lyceum.tasks.rows import kind_of
-from lyceum.utils.messages import text_of
+from lyceum.utils.messages import is_picture_part, text_of
 from lyceum.utils.terminal import quoted
 
 MOST_NAMES = 50

@@ -22,8 +22,7 @@ from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Split, 
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.tasks._arithmetic import equations, is_true
-from lyceum.tasks._split import check_index, kept_for_evaluation
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, kept_for_evaluation
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lyceum.core.pictures import is_picture_part
 from lyceum.core.types import Message
 from lyceum.tasks.rows import kind_of
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.messages import is_picture_part
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 

@@ -24,7 +24,6 @@ from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
-from lyceum.tasks._split import draw, levels_within
 from lyceum.tasks._story_facts import Fact, draw_facts, needed
 from lyceum.tasks._story_text import (
     BEFORE_ANSWER,
@@ -35,7 +34,7 @@ from lyceum.tasks._story_text import (
     problem_text,
     solution_steps,
 )
-from lyceum.tasks.base import GeneratedSource, HintsLeak
+from lyceum.tasks.base import GeneratedSource, HintsLeak, draw, levels_within
 
 HIGHEST_LEVEL = 8
 

@@ -18,8 +18,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within
 
 PROMPT = "Which is more, {first} or {second}? Work out both sums, then write # and first or second."
 SIDES = ("first", "second")

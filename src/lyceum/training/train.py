@@ -44,7 +44,7 @@ from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write, size
-from lyceum.utils.errors import Interrupted, RecipeError, RunError, ServersLost
+from lyceum.utils.errors import Interrupted, LostOutside, RecipeError, RunError
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import to_json
@@ -532,12 +532,12 @@ async def _stages(recipe: Recipe, session: Session, state: dict[str, Any] | None
         session.remember(stage.step, stage.state_dict)
         try:
             await stage.run()
-        except ServersLost as error:
+        except LostOutside as error:
             if not session.save_whole_step(stage):
                 raise
             step = session.first_step + stage.step
             saved = f"a checkpoint of step {step} is written; to go on from it: the same command with --resume"
-            raise ServersLost([*error.lines, saved]) from error
+            raise type(error)([*error.lines, saved]) from error
         _note_ending(session, stage)
         session.first_step += stage.step
         # A stage may end before its steps are done.

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ from lyceum.core import own_components, paper_folders
 from lyceum.core.tallies import risen, with_added, without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import GoesOn, State
+from lyceum.core.waves import Wave
 from lyceum.evaluation.held_out import HeldOut
 from lyceum.evaluation.workers import held_out_elsewhere
 from lyceum.models.load import load_policy
@@ -51,7 +53,7 @@ def main() -> None:
         with computing_with(start["threads"]), Told(to_run):
             ready, runtime = (held_out(start), Processes()) if "held_out" in start else growing(start)
             to_run.send({"what": "ready"})
-            run_async((serve_beside if runtime.as_finished else serve)(ready, runtime, waves, to_run))
+            run_async(serve(ready, runtime, waves, to_run))
     except (RecipeError, RunError) as error:
         to_run.send({"what": "failed", "error": type(error).__name__, "lines": error.lines})
     except Exception as error:
@@ -95,45 +97,106 @@ class Snapshots:
                 self.has[name] = file
 
 
+class States:
+    """States of guides and graders as the run has told of them, and what graders have counted since."""
+
+    def __init__(self, growing: Growing | HeldOut) -> None:
+        self.growing = growing
+        self.told: State = growing.grader.state_dict()
+        """Of the grader, with the counts that the run was told of."""
+
+    def load(self, state: State) -> None:
+        untold = risen(self.told, self.growing.grader.state_dict())  # of groups that are under way
+        self.told = state["grader"]
+        self.growing.load_states(state)
+        self.growing.grader.load_state_dict(with_added(self.told, untold))
+
+    def counted(self) -> dict[str, float]:
+        """What graders counted since the run was last told, whichever group it was for."""
+        now = self.growing.grader.state_dict()
+        counted, self.told = risen(self.told, now), now
+        return counted
+
+    def same_grader(self, state: State) -> bool:
+        """Whether graders are in this state already, but for their counts."""
+        return same(without_tallies(self.told), without_tallies(state["grader"]))
+
+
 async def serve(growing: Growing | HeldOut, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
-    """Grow wave after wave, in the order in which they come."""
-    loop = asyncio.get_running_loop()
-    time_of, snapshots = Time(), Snapshots(growing)
-    while True:
-        message = await loop.run_in_executor(None, waves.next)
-        said, wave = message.said, unpacked(message)
-        growing.load_states(said["state"])
-        snapshots.load(said["weights"])
-        await growing.engine.load(growing.policy.module, version=said["version"])
-
-        def done(number: int = said["wave"]) -> None:
-            to_run.send({"what": "done", "wave": number})
-
-        grown = await growing.grow(wave, done)
-        answer = {"what": "grown", "wave": said["wave"], "computed": grown.computed, "state": growing.states()}
-        to_run.send(answer | time_of.passed(), grown.trees)
+    if runtime.as_finished:
+        await GroupsBeside(cast(Growing, growing), runtime, waves, to_run).serve()
+    else:
+        await InTurn(growing, waves, to_run).serve()
 
 
-async def serve_beside(growing: Growing | HeldOut, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
-    """Grow waves of one ticket beside each other, and take new weights while they grow (``order: ready``)."""
-    await GroupsBeside(cast(Growing, growing), runtime, waves, to_run).serve()
+class InTurn:
+    """Grows wave after wave, in the order in which they come.
+
+    A wave that waits for nothing but its graders does so while the next one is drawn, where that changes nothing:
+    grading needs no model that changes, and finds graders in the same state.
+    """
+
+    def __init__(self, growing: Growing | HeldOut, waves: Waves, to_run: ToRun) -> None:
+        self.growing, self.waves, self.to_run, self.time = growing, waves, to_run, Time()
+        self.snapshots, self.states = Snapshots(growing), States(growing)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.drawn: asyncio.Future[None]
+        """Of the newest wave: whether only its graders are waited for."""
+
+    async def serve(self) -> None:
+        loop, growing = asyncio.get_running_loop(), self.growing
+        while True:
+            message = await loop.run_in_executor(None, self.waves.next)
+            said = message.said
+            if self.tasks and not (growing.grades_apart and self.states.same_grader(said["state"])):
+                await asyncio.gather(*self.tasks)
+            self.states.load(said["state"])
+            self.snapshots.load(said["weights"])
+            await growing.engine.load(growing.policy.module, version=said["version"])
+            self.drawn = loop.create_future()
+            task = asyncio.ensure_future(self.grow(said["wave"], unpacked(message)))
+            self.tasks.add(task)
+            task.add_done_callback(self.ended)
+            await self.drawn
+
+    async def grow(self, number: int, wave: Wave) -> None:
+        state: dict[str, Any] = {}
+
+        def done() -> None:
+            self.to_run.send({"what": "done", "wave": number})
+
+        def drawn() -> None:
+            state.update(deepcopy(self.growing.states()))  # the next wave brings other states of guides
+            self.drawn.set_result(None)
+
+        grown = await self.growing.grow(wave, done, drawn)
+        state["grader"] = self.growing.grader.state_dict()
+        answer = {"what": "grown", "wave": number, "computed": grown.computed, "state": state}
+        self.to_run.send(answer | {"counted": self.states.counted()} | self.time.passed(), grown.trees)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self.drawn.done():
+            self.waves.fail(error)
+        else:
+            self.drawn.set_exception(error)
 
 
 class GroupsBeside:
-    """What :func:`serve_beside` does, and what it has to know for that."""
+    """Grows waves of one ticket beside each other, and takes new weights while they grow (``order: ready``)."""
 
     def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
         self.growing, self.runtime, self.waves, self.to_run, self.time = growing, runtime, waves, to_run, Time()
-        self.engine, self.snapshots = cast(GoesOn, growing.engine), Snapshots(growing)
+        self.engine, self.snapshots, self.states = cast(GoesOn, growing.engine), Snapshots(growing), States(growing)
         self.places = asyncio.Semaphore(runtime.at_once or 1 << 30)
         self.version: int | None = None
         """Of the weights; None while there are none, or newer ones are on their way and the ones told of are gone."""
-        self.state: Mapping[str, Any] = {}
+        self.state: State = {}
         """Of guides and graders, as the run has told."""
         self.computed = 0
         """Tokens computed that the run was told of."""
-        self.told: State = growing.grader.state_dict()
-        """State of the grader, with the counts that the run was told of."""
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -161,10 +224,8 @@ class GroupsBeside:
             except FileNotFoundError:
                 return
             await self.engine.load(self.growing.policy.module, version=version, under_way=self.runtime.under_way)
-        untold = risen(self.told, self.growing.grader.state_dict())  # of groups that are under way
-        self.version, self.state, self.told = version, said["state"], said["state"]["grader"]
-        self.growing.load_states(self.state)
-        self.growing.grader.load_state_dict(with_added(self.told, untold))
+        self.version, self.state = version, said["state"]
+        self.states.load(self.state)
 
     async def grow(self, message: Message) -> None:
         number, wave = message.said["wave"], unpacked(message)
@@ -177,13 +238,8 @@ class GroupsBeside:
                 "cannot do in one order; allowed: runtime.order=fixed with runtime.workers=1 and runtime.staleness=0"
             )
         computed, self.computed = self.engine.tokens_computed - self.computed, self.engine.tokens_computed
-        said = {"what": "grown", "wave": number, "computed": computed, "state": {}, "counted": self.counted(now)}
+        said = {"what": "grown", "wave": number, "computed": computed, "state": {}, "counted": self.states.counted()}
         self.to_run.send(said | self.time.passed(), grown.trees)
-
-    def counted(self, now: State) -> dict[str, float]:
-        """What graders counted since the run was last told, whichever group it was for."""
-        counted, self.told = risen(self.told, now["grader"]), now["grader"]
-        return counted
 
     def ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

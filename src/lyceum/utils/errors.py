@@ -119,15 +119,23 @@ class Diverged(RunError):
     """A run has diverged: weights, logits, losses or advantages are not finite."""
 
 
-class ServersLost(RunError):
-    """No server that samples has answered as it should, for as long as the recipe waits; the lines name each.
+class LostOutside(RunError):
+    """What the run needs outside its own process is lost.
 
-    Nothing was taken for an answer: the step in which it happened is done again when the run resumes.
+    Nothing was taken for an answer or a grade: the step in which it happened is done again when the run resumes.
     """
 
 
-class EncoderLost(RunError):
+class ServersLost(LostOutside):
+    """No server that samples has answered as it should, for as long as the recipe waits; the lines name each."""
+
+
+class EncoderLost(LostOutside):
     """The process that encodes an engine's pictures has ended, failed or passed its time limit; its lines say how."""
+
+
+class GraderLost(LostOutside):
+    """A process that grades was ended from outside several times in a row at the same job; its lines say how."""
 
 
 class NothingGraded(RunError):

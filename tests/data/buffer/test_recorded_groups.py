@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 import torch
 
+from lyceum.analysis.replay import Replay
 from lyceum.core.group import Group
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
@@ -18,7 +19,6 @@ from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
 from lyceum.run.digests import read_digests
 from lyceum.run.trees import read_trees
-from lyceum.training.replay import Replay
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import SampledGroups
+from lyceum.training.stages._groups import Collect, SampledGroups
 from lyceum.training.stages.online import Online
 from lyceum.utils.errors import RecipeError
 

@@ -10,13 +10,13 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
+from lyceum.analysis.replay import replay
 from lyceum.cli import main
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Grader, TaskSource
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
 from lyceum.run import checkpoint
-from lyceum.training.replay import replay
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 

@@ -6,7 +6,7 @@ from lyceum.core.group import Group
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.stages._collect import Oversample, Oversampling
+from lyceum.training.stages._groups import Oversample, Oversampling
 from lyceum.utils.errors import RecipeError
 
 

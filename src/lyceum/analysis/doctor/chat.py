@@ -11,8 +11,8 @@ import jinja2
 from lyceum.analysis.doctor.result import CheckResult
 from lyceum.analysis.doctor.subject import Draw, Subject
 from lyceum.core.types import Sampling
-from lyceum.models.chat import plain
 from lyceum.models.policy import Policy
+from lyceum.utils.messages import plain
 from lyceum.utils.terminal import quoted
 
 ANSWER = "nightingale"

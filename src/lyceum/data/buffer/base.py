@@ -147,9 +147,11 @@ def replayed_tokens(forest: Forest) -> Tensor:
 
 
 def ratio_metrics(forest: Forest) -> dict[str, float]:
-    """How far the policy has moved since recorded tokens were sampled, before the step's updates: means over them."""
-    if AGE not in forest.columns:
-        return {}
+    """How far the policy has moved since recorded tokens were sampled, before the step's updates: means over them.
+
+    Args:
+        forest: with the column of ages.
+    """
     start = forest.columns.get(START_LOGPROB, forest.columns["old_logprob"])
     moved = (start - forest.behaviour_logprob)[replayed_tokens(forest)]
     if not len(moved):
@@ -162,12 +164,14 @@ def relative_to_behaviour(forest: Forest, tokens: Tensor | None = None) -> Fores
     """``old_logprob`` replaced by the log-probabilities (nats) under which tokens were sampled.
 
     Args:
-        tokens: which, (T,); None: recorded ones, where there are some.
+        tokens: which, (T,); None: recorded ones, where there are some. All others have 0 where there is no column.
     """
     if tokens is None:
         if AGE not in forest.columns:
             return forest
         tokens = replayed_tokens(forest)
-    old: Float[Tensor, " T"] = forest.columns["old_logprob"]
+    old: Float[Tensor, " T"] | None = forest.columns.get("old_logprob")
+    if old is None:
+        return forest.with_columns(old_logprob=torch.where(tokens, forest.behaviour_logprob, 0).float())
     mixed = torch.where(tokens, forest.behaviour_logprob.to(old.dtype), old)
     return forest.with_columns(**{"old_logprob": mixed, START_LOGPROB: old})

@@ -13,8 +13,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.reward.code import Code
-from lyceum.tasks._split import check_index, draw
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index, draw
 
 INPUTS = (0, 1, 2, 40)
 """What the tests call a function with: the last makes the loop dear."""

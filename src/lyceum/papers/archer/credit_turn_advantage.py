@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float, Int
 from lyceum.core.forest import Forest
 from lyceum.core.settings import CreditSettings
 from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
-from lyceum.credit.base import lay
+from lyceum.credit.base import ForestCredit, lay
 from lyceum.credit.gae import judged_ends
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor

@@ -21,8 +21,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.models.see import data_uri
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_levels, draw
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, check_levels, draw
 from lyceum.tasks.pictures import CELL, CELLS, COLUMNS, SIDE, Shape, drawn
 
 STEPS = {">": 1, "<": -1, "v": CELLS, "^": -CELLS}

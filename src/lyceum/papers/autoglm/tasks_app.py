@@ -16,8 +16,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Message, Split, Task
 from lyceum.papers.autoglm._app import BUTTONS, App, drawn_goals, look_in, to_planner
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, levels_within
 
 
 class AppTasks(TasksSettings):

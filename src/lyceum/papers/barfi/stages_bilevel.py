@@ -17,7 +17,7 @@ from lyceum.core.forest import Forest
 from lyceum.core.group import Group
 from lyceum.core.settings import Composition
 from lyceum.core.types import StepMetrics
-from lyceum.credit.by_part import ByPart, PartCredit
+from lyceum.papers.barfi.credit_by_part import ByPart, PartCredit
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages.online import Online, OnlineRun
 from lyceum.utils.lazy_imports import Tensor

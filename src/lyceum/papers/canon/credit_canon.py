@@ -9,8 +9,7 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings
-from lyceum.credit.base import group_centred, row_reward, spread
+from lyceum.credit.base import ForestCreditSettings, group_centred, row_reward, spread
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

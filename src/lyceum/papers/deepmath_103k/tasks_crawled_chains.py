@@ -16,8 +16,7 @@ from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
-from lyceum.tasks._split import kept_for_evaluation, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, kept_for_evaluation, levels_within
 from lyceum.tasks.chain import (
     LARGEST_OPERAND,
     MODULUS,

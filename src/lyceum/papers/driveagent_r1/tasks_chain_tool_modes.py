@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from lyceum.core.types import Task
-from lyceum.tasks._split import check_index
+from lyceum.tasks.base import check_index
 from lyceum.tasks.chain import Chain, ChainSource
 
 ALONE, TOOL = "S", "T"

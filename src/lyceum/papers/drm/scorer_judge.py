@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import ScorerSettings
 from lyceum.core.types import Grade, GradingContext, Reasoned, Sampling, Scorer, State, Task, TaskSource
-from lyceum.core.user_files import describe
+from lyceum.reward.base import ungraded_by
 from lyceum.reward.scorer._endpoint import Endpoint, EndpointSettings
 from lyceum.reward.scorer.base import BaseScorer
 from lyceum.reward.scorer.judging import fenced, said
@@ -69,7 +69,7 @@ class Judge(BaseScorer):
         try:
             reply = await self.reply(prompt, of, context)
         except Exception as error:
-            return Grade.ungraded(describe(error))
+            return ungraded_by(error)
         points = points_of(reply, self.settings.most_points)
         if points is None:
             return Grade.ungraded("the last line of the judge's reply is no score")

@@ -13,8 +13,8 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader, cuts_any_text, numbered, segments
+from lyceum.reward.base import ungraded_by
 from lyceum.reward.scorer.judging import SEGMENTS, JudgeModel, Question
 from lyceum.reward.scorer.models import filled
 from lyceum.utils.aio import gather
@@ -79,7 +79,7 @@ class SegmentJudge(JudgingGrader):
         try:
             found = await self.asker.verdicts(question, context, key, lambda vote: marks_of(vote, len(cut)))
         except Exception as error:
-            return Grade.ungraded(describe(error))
+            return ungraded_by(error)
         counts = {"segments": float(len(cut)), "read": float(bool(found))}
         if not found:
             return Grade(0.0, parts=counts)

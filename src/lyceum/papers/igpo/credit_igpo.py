@@ -9,8 +9,7 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings
-from lyceum.credit.base import last_token, lay, row_reward
+from lyceum.credit.base import ForestCreditSettings, last_token, lay, row_reward
 from lyceum.credit.gae import generalised_advantage, judged_ends
 from lyceum.credit.group import group_relative
 from lyceum.credit.shares import token_shares

@@ -16,8 +16,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, levels_within
 from lyceum.tasks.chain import draw, results_of
 
 MASK, ASKS = "_", ":"

@@ -17,8 +17,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.mle_agents.reward_progress_marks import ProgressMarks
-from lyceum.tasks._split import draw
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw
 
 TABLES = 100
 EPOCH_SECONDS = 2

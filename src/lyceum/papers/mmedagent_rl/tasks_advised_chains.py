@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.types import Task
-from lyceum.tasks._split import check_index
+from lyceum.tasks.base import check_index
 from lyceum.tasks.chain import MODULUS, Chain, ChainSource
 
 Trust = Literal["easy", "medium", "hard"]

@@ -18,8 +18,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Hint, Split, Task, TaskSource
 from lyceum.reward.base import each
 from lyceum.reward.extract import Extract
-from lyceum.tasks._split import check_index
-from lyceum.tasks.base import Source
+from lyceum.tasks.base import Source, check_index
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import quoted

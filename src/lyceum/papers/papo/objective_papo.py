@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
-from lyceum.core.pictures import id_and_place, is_picture, picture_parts, picture_token
+from lyceum.core.pictures import id_and_place, is_picture, picture_token
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, TaskSource, ViewedReduction
 from lyceum.models.policy import Policy
 from lyceum.models.see import Pixels
@@ -23,6 +23,7 @@ from lyceum.objective.kl import kl_estimate
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor
+from lyceum.utils.messages import picture_parts
 from lyceum.utils.seeds import counter_seed
 
 LOGPROB, ENTROPY = "masked_logprob", "masked_entropy"

@@ -20,8 +20,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import check_levels, draw
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, check_levels, draw
 from lyceum.tasks.chain import LARGEST_OPERAND, MODULUS, results_of
 
 BELOW = 10

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credit, Credited
-from lyceum.credit._paths import ForestCredit
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import in_float32, kl_cost, lay, token_reward, whiten
+from lyceum.credit.base import ForestCredit, in_float32, kl_cost, lay, token_reward, whiten
 from lyceum.credit.gae import generalised_advantage, shares_of_rewards
 from lyceum.utils.lazy_imports import Tensor, torch
 

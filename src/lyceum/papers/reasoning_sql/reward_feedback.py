@@ -10,9 +10,8 @@ from pydantic import Field
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
-from lyceum.reward.base import no_right_answer, right_answers
+from lyceum.reward.base import no_right_answer, right_answers, ungraded_by
 from lyceum.reward.judge import points_of
 from lyceum.reward.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
@@ -82,7 +81,7 @@ class FeedbackGrader(JudgingGrader):
                 question, context, ("feedback", leaf.address), lambda vote: points_of(vote, 1, most)
             )
         except Exception as error:
-            return Grade.ungraded(describe(error))
+            return ungraded_by(error)
         if not found:
             return Grade.ungraded("no reply of the judge ends in points")
         points = mean([points for [points] in found])

@@ -16,8 +16,7 @@ from pydantic import Field
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.reasoning_sql.reward_sql import Sql
-from lyceum.tasks._split import draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within
 
 TABLES = {"pet": ("age", "kg", "day"), "cup": ("ml", "cm", "eur"), "bus": ("km", "run", "seat")}
 AGGREGATES = ("max", "min", "sum", "count")

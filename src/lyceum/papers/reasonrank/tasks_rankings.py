@@ -17,8 +17,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import draw, levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, draw, levels_within
 
 NAMES = "abcdefghij"
 NUMBERS = range(100)

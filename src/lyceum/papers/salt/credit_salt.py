@@ -11,9 +11,8 @@ from pydantic import Field
 from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings
 from lyceum.credit._steps import StepwiseCredit
-from lyceum.credit.base import lay, row_reward
+from lyceum.credit.base import ForestCreditSettings, lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import mean as mean_of

@@ -10,8 +10,7 @@ from pydantic import Field
 from lyceum.core.forest import Forest
 from lyceum.core.keys import judged_steps
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings
-from lyceum.credit.base import lay, row_reward
+from lyceum.credit.base import ForestCreditSettings, lay, row_reward
 from lyceum.credit.group import Scale, group_relative
 from lyceum.credit.shares import token_shares
 from lyceum.utils.lazy_imports import Tensor, torch

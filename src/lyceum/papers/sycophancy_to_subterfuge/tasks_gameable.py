@@ -23,8 +23,7 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.sycophancy_to_subterfuge._files import CHECKLIST, REWARD, RIGHT, paid_by, without_writes, written
 from lyceum.reward.base import each, verdict
-from lyceum.tasks._split import levels_within
-from lyceum.tasks.base import GeneratedSource
+from lyceum.tasks.base import GeneratedSource, levels_within
 from lyceum.tasks.chain import MODULUS, chain_text, completion_text, draw, results_of
 
 Rung = Literal["plain", "claim", "rate", "rubric", "reward"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from lyceum.core.types import Task
-from lyceum.tasks._split import check_index
+from lyceum.tasks.base import check_index
 from lyceum.tasks.chain import Chain, ChainSource
 
 THINK, SHORT = "T", "S"

@@ -12,8 +12,8 @@ from lyceum.core.spans import TokenEnds
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader, cuts_any_text, numbered, segments
+from lyceum.reward.base import ungraded_by
 from lyceum.reward.scorer.judging import STEPS, JudgeModel, Question, numbers_of
 from lyceum.utils.aio import gather
 
@@ -81,7 +81,7 @@ class StepJudge(JudgingGrader):
             try:
                 return await self.grade(task, leaf, ends, correct, context)
             except Exception as error:
-                return Grade.ungraded(describe(error))
+                return ungraded_by(error)
 
         return await gather([one(*each) for each in zip(leaves, verdicts, strict=True)])
 

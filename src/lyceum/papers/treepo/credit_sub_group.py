@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from lyceum.core import keys
 from lyceum.core.forest import Forest
 from lyceum.core.types import Credited
-from lyceum.credit._paths import ForestCreditSettings
-from lyceum.credit.base import by_group, group_centred, lay, row_reward, spread, whiten
+from lyceum.credit.base import ForestCreditSettings, by_group, group_centred, lay, row_reward, spread, whiten
 from lyceum.utils.lazy_imports import Tensor, torch
 
 

@@ -12,8 +12,8 @@ from lyceum.core.settings import RewardSettings
 from lyceum.core.tallies import TALLY, Tally
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, GradingContext, Message, State, Task, TaskSource
-from lyceum.core.user_files import describe
 from lyceum.reward._judging import JudgingGrader
+from lyceum.reward.base import ungraded_by
 from lyceum.reward.scorer.judging import JudgeModel, Question
 from lyceum.utils.aio import gather
 
@@ -80,7 +80,7 @@ class BrpoGrader(JudgingGrader):
             try:
                 won = await self.against(reference, leaf, task.messages, context)
             except Exception as error:
-                return Grade.ungraded(describe(error))
+                return ungraded_by(error)
             if won is None:
                 return Grade.ungraded("no reply of the judge ends in A or B")
             self.tally.count(compared=1, tied=won == 0, better=won == 1)

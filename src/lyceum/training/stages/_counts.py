@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lyceum.core.component import require_keys
-from lyceum.core.tree import Tree
-from lyceum.evaluation.held_out import MAX_REASONS, reasons_ungraded, why_ungraded
+from lyceum.core.tree import Tree, reasons_ungraded
+from lyceum.evaluation.held_out import MAX_REASONS, why_ungraded
 
 MAX_NOTHING_GRADED = 3
 """Consecutive steps without a graded trajectory after which a run stops: it would learn nothing."""

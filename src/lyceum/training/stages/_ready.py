@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lyceum.core.component import require_keys
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
-from lyceum.core.waves import Grown, RunsFreely, Ticket, Wave
+from lyceum.core.waves import Grown, RunsAhead, Ticket, Wave
 from lyceum.runtime.admission import may_begin, to_train
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.stages._groups import group_of
@@ -163,7 +163,7 @@ class ReadyGroups:
         if (stored := self._stored(begun, wave.version)) is not None:
             begun.grown.set_result(stored)
             return
-        begun.grown = cast(RunsFreely, self.sampler.runtime).start(wave)
+        begun.grown = cast(RunsAhead, self.sampler.runtime).start(wave)
         begun.grown.add_done_callback(partial(self._store, number))
 
     def _collect(self) -> None:
@@ -194,7 +194,7 @@ class ReadyGroups:
     def metrics(self) -> dict[str, float]:
         metrics = {"idle/learner": self._idle, "ahead/running": len(self.running), "ahead/ready": len(self.ready)}
         metrics["ahead/interrupted"] = self._interrupted
-        if (workers := cast(RunsFreely, self.sampler.runtime).idle()) is not None:
+        if (workers := cast(RunsAhead, self.sampler.runtime).idle()) is not None:
             metrics["idle/workers"] = workers
         (trained, of_trained), (drawn, of_drawn) = self.lengths["trained"], self.lengths["drawn"]
         if trained and of_drawn:

@@ -85,6 +85,9 @@ class Growing:
         """The value model, where it learns from each step."""
         learns = self.observing or "value" in settings.leaves
         self.constant = frozenset({"reference"} if learns else {"reference", "value"})
+        judges = "judgements" in offered
+        self.grades_apart = not (self.grader.asks_model or "average" in self.scored_under or (judges and learns))
+        """Whether grading needs no model that changes, so that a wave may be graded while the next one is drawn."""
         self.samples = settings.composition().trajectories
         self.here = InProcess(
             policy,
@@ -96,7 +99,7 @@ class Growing:
             grader_asks=self.grader.asks_model,
             tools=tools,
             score_under=learner.score_under,
-            judge=cast(JudgingValue, value) if "judgements" in offered else None,
+            judge=cast(JudgingValue, value) if judges else None,
             roles=roles,
             folder=folder,
         )
@@ -127,8 +130,19 @@ class Growing:
             roles=of.roles,
         )
 
-    async def grow(self, wave: Wave, done: Done) -> Grown:
-        before = self.engine.tokens_computed
+    async def grow(self, wave: Wave, done: Done, drawn: Done | None = None) -> Grown:
+        """
+        Args:
+            drawn: called when all rollouts have ended, so that only grading is left.
+        """
+        before, computed = self.engine.tokens_computed, 0
+
+        def ended() -> None:
+            nonlocal computed
+            computed = self.engine.tokens_computed - before
+            if drawn is not None:
+                drawn()
+
         under_way = [ticket for ticket in wave.tickets if ticket.tree is not None]
         new = [ticket for ticket in wave.tickets if ticket.tree is None]
         trees = await self.here.run(
@@ -141,8 +155,9 @@ class Growing:
             step=wave.step,
             progress=wave.progress,
             done=lambda _: done(),
+            drawn=ended,
         )
-        return Grown(trees, self.engine.tokens_computed - before)
+        return Grown(trees, computed if self.grades_apart else self.engine.tokens_computed - before)
 
     async def beside(self, wave: Wave, place: int) -> Grown:
         """The tree of a wave of one ticket, beside others; what it costs is not known alone, and is 0 here."""

@@ -15,7 +15,7 @@ from lyceum.core.group import AGE
 from lyceum.core.needs import Gift, able
 from lyceum.core.own_components import is_own
 from lyceum.core.settings import RewardSettings
-from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, StepMetrics
+from lyceum.core.types import Batch, Credit, Credited, Learner, Objective, Origin, StepMetrics
 from lyceum.credit.base import CreditWithKL, kl_cost
 from lyceum.credit.shares import row_shares
 from lyceum.data.buffer.base import ratio_metrics
@@ -34,12 +34,14 @@ class Method:
     """What turns a forest into a loss.
 
     Attributes:
+        own_credit: whether the credit is the user's own, so that what it returns is checked.
         reward: the parts that have a weight, by name; none where shares of the advantages are not asked for.
     """
 
     stage: Online | Offline
     credit: Credit
     objective: Objective
+    own_credit: bool = False
     reward: Mapping[str, RewardSettings] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +57,8 @@ class Method:
             objective = cast(Objective, CheckedObjective(named(stage.objective), objective))
         given = reward if stage.reward is None else stage.reward
         parts = {name: part for name, part in zip(part_names(given), given, strict=True) if part.weight}
-        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective, parts)
+        credit = require_built(stage.credit, stage.credit.build(), Credit)
+        return cls(stage, credit, objective, is_own(type(stage.credit)), parts)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -112,18 +115,24 @@ class Method:
     def prepared(self, learner: Learner, forest: Forest) -> tuple[Forest, Credited]:
         """A step's forest with the columns that its loss reads, and its advantages; where the stage masks truncated
         rows, they have been compared with the others, and are not trained."""
-        older = AGE in forest.columns or self.stage.off_policy
-        recorded = frozenset({"old_logprob"}) if older else frozenset[str]()
-        forest = learner.annotate(forest, self.columns | recorded)
+        forest = learner.annotate(forest, self.columns | self._of_start(forest))
         credited = self.credited(forest)
         forest = self.stage.with_ratios(forest)
         return forest.without_truncated() if self.stage.mask_truncated else forest, credited
+
+    def _of_start(self, forest: Forest) -> frozenset[str]:
+        """Log-probabilities under the step's first weights, where those that drew the tokens do not replace all."""
+        taught = bool((forest.origin == int(Origin.TEACHER)).any())
+        read = self.stage.off_policy and (taught or "drift" in self.needs)
+        return frozenset({"old_logprob"}) if AGE in forest.columns or read else frozenset()
 
     def update(self, learner: Learner, forest: Forest) -> tuple[Credited, StepMetrics]:
         """A step's advantages, and the metrics of its updates."""
         with self.learning():
             forest, credited = self.prepared(learner, forest)
-            metrics: StepMetrics = learner.step(forest, credited, self.objective) | ratio_metrics(forest)
+            metrics: StepMetrics = learner.step(forest, credited, self.objective)
+            if AGE in forest.columns:
+                metrics |= ratio_metrics(forest)
             self.credit.observe(forest, metrics)
             self.objective.observe(metrics)
         if forest.untrained is not None:
@@ -151,9 +160,9 @@ class Method:
             Diverged: one is not finite.
             RunError: they are not laid out as the forest's rows.
         """
-        settings = self.stage.credit
-        if not is_own(type(settings)):
+        if not self.own_credit:
             return self.credit(forest)
+        settings = self.stage.credit
         try:
             credited = self.credit(forest)
         except RunError as error:  # of lyceum's own helpers, which do not know for whom they work

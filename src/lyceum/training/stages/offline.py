@@ -33,8 +33,8 @@ from lyceum.core.settings import (
 from lyceum.core.types import Credited, Sampling, StepMetrics
 from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.objective.base import Terms
-from lyceum.training.stages._collect import GroupFilter
 from lyceum.training.stages._gathered import GatheredGroups
+from lyceum.training.stages._groups import GroupFilter
 from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method

@@ -33,8 +33,7 @@ from lyceum.core.types import Credited, EndingCurriculum, Origin, Stateful, Step
 from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
-from lyceum.training.stages._collect import Collect
-from lyceum.training.stages._groups import end, source_of, untrained
+from lyceum.training.stages._groups import Collect, end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.group import Group
 from lyceum.core.settings import EngineSettings, RewardSettings
-from lyceum.core.tree import Tree
+from lyceum.core.tree import Tree, details_ungraded, reasons_ungraded
 from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, StepMetrics, TaskSource
-from lyceum.evaluation.held_out import MAX_REASONS, Evaluator, details_ungraded, reasons_ungraded
+from lyceum.evaluation.held_out import MAX_REASONS, Evaluator
 from lyceum.models.load import save_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests

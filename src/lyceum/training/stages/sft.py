@@ -147,7 +147,10 @@ class SupervisedRun:
     def demonstrations(self, tasks: list[Task]) -> list[Tree]:
         """One trajectory for each task: its prompt, and the demonstration written by a teacher."""
         policy, longest = self.session.policy, self.settings.max_completion_tokens
-        return [demonstrated_episode(policy, task, episode_of(self.source, task), longest) for task in tasks]
+        return [
+            demonstrated_episode(policy, task, episode_of(self.source, task), longest)
+            for task in policy.foreseen(tasks)
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         return {

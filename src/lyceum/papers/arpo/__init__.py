@@ -1,0 +1,1 @@
+"""Agentic Reinforced Policy Optimization, arXiv:2507.19849."""

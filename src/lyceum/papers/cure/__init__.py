@@ -1,0 +1,1 @@
+"""CURE: Critical-Token-Guided Re-Concatenation for Entropy-Collapse Prevention, arXiv:2508.11016."""

@@ -1,0 +1,1 @@
+"""Group Sequence Policy Optimization (GSPO), arXiv:2507.18071."""

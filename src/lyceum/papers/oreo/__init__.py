@@ -1,0 +1,1 @@
+"""Offline Reinforcement Learning for LLM Multi-Step Reasoning, arXiv:2412.16145."""
