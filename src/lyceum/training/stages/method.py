@@ -34,14 +34,12 @@ class Method:
     """What turns a forest into a loss.
 
     Attributes:
-        own_credit: whether the credit is the user's own, so that what it returns is checked.
         reward: the parts that have a weight, by name; none where shares of the advantages are not asked for.
     """
 
     stage: Online | Offline
     credit: Credit
     objective: Objective
-    own_credit: bool = False
     reward: Mapping[str, RewardSettings] = field(default_factory=dict)
 
     @classmethod
@@ -57,8 +55,7 @@ class Method:
             objective = cast(Objective, CheckedObjective(named(stage.objective), objective))
         given = reward if stage.reward is None else stage.reward
         parts = {name: part for name, part in zip(part_names(given), given, strict=True) if part.weight}
-        credit = require_built(stage.credit, stage.credit.build(), Credit)
-        return cls(stage, credit, objective, is_own(type(stage.credit)), parts)
+        return cls(stage, require_built(stage.credit, stage.credit.build(), Credit), objective, parts)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -75,6 +72,11 @@ class Method:
         """Whether something of the stage reads the reference."""
         names = self.needs.union(*(part.needed for part in stage.composition().components()))
         return bool(names & {"reference", "reference_logprob"})
+
+    @cached_property
+    def own_credit(self) -> bool:
+        """Whether the credit is the user's own, so that what it returns is checked."""
+        return is_own(type(self.stage.credit))
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
