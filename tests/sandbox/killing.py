@@ -45,9 +45,12 @@ class Killer(threading.Thread):
         self.killed, self.over = list[int](), threading.Event()
 
     def run(self) -> None:
+        before = list[list[int]]()
         while len(self.killed) < self.times and not self.over.wait(0.002):
             levels = below(self.above)
-            there = levels[self.level - 1] if len(levels) == self.deepest else []
+            # Twice the same: /proc is read while processes begin and end, and while one begins it may stand deeper.
+            there = levels[self.level - 1] if len(levels) == self.deepest and levels == before else []
+            before = levels
             for pid in there[:1]:
                 if pid not in self.killed:
                     with suppress(ProcessLookupError):
