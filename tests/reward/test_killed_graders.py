@@ -21,10 +21,10 @@ from lyceum.reward.format import Format
 from lyceum.reward.function import Function
 from lyceum.reward.json_schema import JsonSchemaReward
 from lyceum.reward.math import Math
-from lyceum.reward.pool import KILLED_IN_A_ROW, WorkerError, WorkerPool
+from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.reward.regex import RegexReward
 from lyceum.run.digests import first_difference, read_digests
-from lyceum.utils.errors import GraderLost, RunError, ServersLost
+from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost, RunError, ServersLost
 
 MARKS = """
 import os, signal

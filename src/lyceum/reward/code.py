@@ -17,7 +17,6 @@ from lyceum.reward.base import code_allowed
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.sandbox.backends import Backend
 from lyceum.sandbox.run import (
-    KILLED_IN_A_ROW,
     MOST_PAIRS,
     START_SECONDS,
     Choice,
@@ -27,7 +26,7 @@ from lyceum.sandbox.run import (
     run_all,
     usable,
 )
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import KILLED_IN_A_ROW, RecipeError
 from lyceum.utils.terminal import quoted
 
 NO_SANDBOX = "programs without a sandbox"

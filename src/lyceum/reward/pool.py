@@ -27,12 +27,9 @@ from lyceum.reward._worker_process import (
     WorkerProcess,
     WorkerTimeoutError,
 )
-from lyceum.utils.errors import GraderLost
+from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost
 
 __all__ = ["WorkerCpuError", "WorkerError", "WorkerKilledError", "WorkerPool", "WorkerTimeoutError", "shared_pool"]
-
-KILLED_IN_A_ROW = 3
-"""Processes that may be ended from outside at one job; then the run ends."""
 
 
 class WorkerPool:

@@ -27,7 +27,7 @@ from lyceum.core.component import Settings
 from lyceum.sandbox.backends import CONFINING, Backend, start
 from lyceum.sandbox.inside.judge import read_tests
 from lyceum.utils.documents import DocumentError, read_json
-from lyceum.utils.errors import GraderLost, RunError
+from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost, RunError
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import printable
 
@@ -39,8 +39,6 @@ MOST_PROCESSES = 64
 """Maximum processes of one sandbox."""
 MOST_PAIRS = 64
 """Maximum input and output pairs of one program: each has its own process."""
-KILLED_IN_A_ROW = 3
-"""Sandboxes that may be killed with a program in them; then there is no verdict, and the run ends."""
 _EXIT_SECONDS = 1.0
 """Maximum seconds from the end of a sandbox's output until it can be waited for: usually none."""
 _KILLED = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, 128 + signal.SIGKILL, 128 + signal.SIGTERM}

@@ -134,6 +134,10 @@ class EncoderLost(LostOutside):
     """The process that encodes an engine's pictures has ended, failed or passed its time limit; its lines say how."""
 
 
+KILLED_IN_A_ROW = 3
+"""Processes, or sandboxes, that may be ended from outside at one job of a grader; then the run ends."""
+
+
 class GraderLost(LostOutside):
     """A process that grades was ended from outside several times in a row at the same job; its lines say how."""
 
