@@ -3,8 +3,8 @@
     python benchmarks/worlds.py --out benchmarks/results/worlds.json [--parts world base arms] [--seeds 5] [--quick]
 
 ``world`` needs no model and takes seconds. ``base`` trains it, by the recipe ``rooms-base``; ``arms`` go on from it, at
-equal sampled tokens, each at the same learning rates: some minutes of one core for each run. Runs stay in .cache/worlds
-and are not run again; what was stopped goes on where it was.
+equal sampled tokens, see ``world_arms.py``: some minutes of one core for each run. A row that is in the file is not
+made again, and a run that was stopped goes on where it was (.cache/worlds).
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import arms
+import world_arms
 from common import CACHE, arguments, machine, say, table, write
-from suites import QUICK, Suite, run_suite, show
+from suites import QUICK
+from world_arms import TURNS
 
 from lyceum.core.types import Task
 from lyceum.tasks.rooms import Rooms, house_of, legal, played
 
 PARTS = ("world", "base", "arms")
-TURNS = 16
 BASE = "rooms-base"
-LEARNING_RATES = ("1.0e-4", "3.0e-4", "1.0e-3")
-TOKENS = 60_000
 DEFINITIONS = {
     "levels": "of each number of rooms, shares of held-out tasks in which the thing is fetched within 16 commands",
     "random": "legal commands at random",
@@ -36,44 +35,8 @@ DEFINITIONS = {
     "shown": "the worked episodes that the base imitates",
     "sensible": "the same visitor without the habit, who does not know the plan of the house",
     "base": "the recipe's evaluation after training: samples at temperature 1, and greedy",
-    "rows": "arms: a recipe and a learning rate, from the base, at equal sampled tokens; see suites.py",
+    "arms": world_arms.DEFINITIONS,
 }
-
-
-def rollout(kind: str = "turns", more: str = "") -> str:
-    return (
-        f"stages.0.rollout={{kind: {kind}, samples: 8, environment: {{kind: rooms, max_turns: {TURNS}}}, "
-        f"sampling: {{max_completion_tokens: 64}}{more}}}"
-    )
-
-
-METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "grpo": ("grpo", (rollout(),)),
-    "gigpo": ("gigpo", (rollout(), "stages.0.credit.state=marked")),
-    "arpo": ("arpo", (rollout("branching-turns", ", whole: 4, first_tokens: 3, entropy_weight: 5.0"),)),
-    "archer": ("archer", (rollout(), "stages.0.value.warm_up_steps=2")),
-    "salt": ("salt", (rollout(),)),
-    "empg": ("empg", (rollout(),)),
-}
-"""Method -> recipe and keys that move it to the rooms; the first is what the others are measured against."""
-
-
-def suite(model: Path, methods: Sequence[str], rates: Sequence[str], seeds: int, tokens: int) -> Suite:
-    arms = tuple(
-        (f"{name}-{float(rate):g}", METHODS[name][0], (*METHODS[name][1], f"stages.0.learner.lr={rate}"))
-        for name in methods
-        for rate in rates
-    )
-    shared = (
-        f"model={model}",
-        "tasks=rooms",
-        "stages.0.tasks_per_step=8",
-        "stages.0.learner.warmup_steps=2",
-        f"evaluate.environment={{kind: rooms, max_turns: {TURNS}}}",
-        "evaluate.sampling.max_completion_tokens=64",
-    )
-    evaluation = ("evaluate.n=160", "evaluate.samples=4", "evaluate.k=[1,4]", "evaluate.every=0")
-    return Suite("rooms", "methods on a house to walk through", tokens, seeds, shared, arms, evaluation)
 
 
 def by_chance(task: Task) -> list[str]:
@@ -126,20 +89,19 @@ def trained_base(*, quick: bool) -> Path:
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--rates", nargs="+", default=LEARNING_RATES, help="learning rates, of every method")
+    parser.add_argument("--arms", nargs="+", choices=world_arms.ARMS, default=list(world_arms.ARMS))
+    parser.add_argument("--rates", nargs="+", default=world_arms.RATES, help="learning rates, of every arm in seed 0")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="sampled tokens of a run")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--tokens", type=int, default=world_arms.TOKENS, help="sampled tokens of a run")
     parser.add_argument("--model", type=Path, help="folder of the base; by default one that is trained here")
     args = parser.parse_args()
-    result: dict[str, Any] = {"benchmark": "worlds", "machine": machine(), "definitions": DEFINITIONS}
+    result: dict[str, Any] = {"benchmark": "worlds", "definitions": DEFINITIONS}
     if args.out and args.out.is_file():
         result = json.loads(args.out.read_text()) | result
     if "world" in args.parts:
         n = 40 if args.quick else 1000
         result["levels"] = {}
-        for level in (4, 5, 6, 7):
+        for level in world_arms.LEVELS:
             result["levels"][str(level)] = without_learning(level, n)
             say(f"{level} rooms: {result['levels'][str(level)]}")
         columns = list(result["levels"]["4"])
@@ -158,12 +120,24 @@ def main() -> None:
         say(f"base: {measured['after']['overall']}")
         write(result, args.out)
     if "arms" in args.parts:
-        given = suite(base / "model", args.methods, args.rates, args.seeds, 2_000 if args.quick else args.tokens)
-        if args.quick:
-            given = replace(given, seeds=1, arms=given.arms[:1])
-        result["arms"] = run_suite(given, args, CACHE / "worlds")
-        show(given.name, result["arms"])
+        on_arms(result, base / "model", args)
+
+
+def on_arms(result: dict[str, Any], base: Path, args: Any) -> None:
+    """What is missing of the arms; the file is written after each run."""
+
+    def done(rows: list[dict[str, Any]]) -> None:
+        means = arms.summary(rows, list(world_arms.ARMS), "sampled", ("sampled", "greedy"))
+        result["arms"] = {"machine": machine(), "rows": rows, "summary": means}
         write(result, args.out)
+
+    asked, rates, seeds, tokens, houses = args.arms, args.rates, args.seeds, args.tokens, world_arms.HOUSES
+    if args.quick:
+        asked, rates, seeds, tokens, houses = asked[:1], rates[:1], 1, 2_000, 4
+    known = result.get("arms", {}).get("rows", ())
+    folder = CACHE / "worlds" / ("quick-arms" if args.quick else "arms")
+    world_arms.run_all(known, asked, rates, seeds, tokens, base, folder, done, houses=houses)
+    world_arms.show_arms(result["arms"]["rows"])
 
 
 if __name__ == "__main__":

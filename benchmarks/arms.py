@@ -1,0 +1,82 @@
+"""Arms of a training benchmark, tuned alike: each at every learning rate on the first seed, then at its best one.
+
+A row is a run (arm, rate, seed). Tasks that no result is of choose an arm's rate (``tuning``), which the further seeds
+have alone. A row that is there is not made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from suites import over_seeds
+
+Row = Mapping[str, Any]
+NO_RATE = "0"
+"""Of the base, which is not trained."""
+
+
+def run_arms(
+    known: Sequence[Row],
+    arms: Sequence[str],
+    rates: Sequence[str],
+    seeds: int,
+    run: Callable[[str, str, int], dict[str, Any]],
+    done: Callable[[list[dict[str, Any]]], None],
+) -> None:
+    """Make the rows that are missing, the first seed of every arm first.
+
+    Args:
+        known: rows that are there.
+        run: of an arm, a rate and a seed, what its row has beside them; with a ``mean`` in ``tuning``.
+        done: takes all rows, after each.
+    """
+    rows = [dict(row) for row in known]
+    for seed in range(seeds):
+        plan = [("base", NO_RATE), *((arm, rate) for rate in rates for arm in arms)]
+        if seed:
+            plan = [("base", NO_RATE), *((arm, best_rate(rows, arm)) for arm in arms)]
+        for arm, rate in plan:
+            if not any((row["arm"], row["rate"], row["seed"]) == (arm, rate, seed) for row in rows):
+                rows.append({"arm": arm, "rate": rate, "seed": seed, **run(arm, rate, seed)})
+                done(rows)
+
+
+def best_rate(rows: Sequence[Row], arm: str) -> str:
+    """By the tuning tasks of the first seed."""
+    of = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
+    return max(of, key=lambda row: row["tuning"]["mean"])["rate"]
+
+
+def chosen(rows: Sequence[Row], arm: str) -> list[Row]:
+    """Rows of an arm at its best rate."""
+    of = [row for row in rows if row["arm"] == arm]
+    return [row for row in of if row["rate"] == best_rate(rows, arm)] if of else []
+
+
+def summary(rows: Sequence[Row], arms: Sequence[str], measured: str, shown: Sequence[str]) -> list[dict[str, Any]]:
+    """Of each arm, and of the base, at its own rate: means over seeds with Student's interval, of one seed over tasks.
+
+    Args:
+        arms: the first is what the others are held against.
+        measured: the accuracy by which they are compared, paired by seed: ``difference``, from two seeds on; and
+            ``better``, the share of pairs of any two seeds in which the arm is above the first, ties half.
+        shown: intervals that are averaged.
+    """
+    from lyceum.evaluation.intervals import mean_over_seeds
+
+    found: list[dict[str, Any]] = []
+    firsts = {row["seed"]: row[measured]["mean"] for row in chosen(rows, arms[0])}
+    for arm in ("base", *arms):
+        if not (of := chosen(rows, arm)):
+            continue
+        line: dict[str, Any] = {"arm": arm, "rate": of[0]["rate"], "seeds": len(of)}
+        line |= {name: over_seeds([row[name] for row in of]) for name in shown}
+        ends = {row["seed"]: row[measured]["mean"] for row in of}
+        paired = [mean - firsts[seed] for seed, mean in ends.items() if seed in firsts]
+        if len(paired) > 1 and arm != arms[0]:
+            line["difference"] = mean_over_seeds(paired).to_json()
+            line["better"] = fmean((a > b) + (a == b) / 2 for a in ends.values() for b in firsts.values())
+        found.append(line)
+    return found
