@@ -15,7 +15,7 @@ from common import say, table
 from suites import acted, run_one
 
 TURNS = 16
-TOKENS = 120_000
+TOKENS = 60_000
 RATES = ("3e-4", "1e-3", "3e-3")
 HOUSES, SAMPLES = 200, 4
 LEVELS = (4, 5, 6, 7)
