@@ -26,6 +26,8 @@ from lyceum.analysis.comparison import run as comparing
 from lyceum.analysis.comparison.result import Comparison
 from lyceum.analysis.doctor.request import DoctorRequest
 from lyceum.analysis.doctor.run import Report, examine
+from lyceum.analysis.grading.grade import Graded, Grading, Line
+from lyceum.analysis.measure import Accuracy, Measurement, model_settings
 from lyceum.analysis.replay import Replayed
 from lyceum.analysis.replay import replay as run_replay
 from lyceum.analysis.sparsity import Sparsity, SparsityPlan
@@ -37,8 +39,6 @@ from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_fil
 from lyceum.api.trained import Trained, folder_of
 from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import TasksSettings
-from lyceum.evaluation.grade import Graded, Grading, Line
-from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import described_recipes

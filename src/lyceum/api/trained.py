@@ -14,7 +14,7 @@ from lyceum.utils.html import mean_reward, share, shares, table
 if TYPE_CHECKING:
     import pandas
 
-    from lyceum.evaluation.measure import Accuracy
+    from lyceum.analysis.measure import Accuracy
     from lyceum.training.view.run_figure import RunFigure
 
 

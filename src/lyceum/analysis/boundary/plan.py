@@ -12,12 +12,12 @@ from typing import Any
 from lyceum.analysis._labels import by_label
 from lyceum.analysis.boundary.result import Boundary, Perplexity, boundary, perplexity
 from lyceum.analysis.boundary.samples import ModelSamples, TaskSamples, read_samples
+from lyceum.analysis.measure import Measurement
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree, reasons_ungraded
 from lyceum.core.types import Grade, Hint, Scored, Task, verdict_reader
 from lyceum.core.waves import Done
 from lyceum.evaluation.held_out import EVALUATE, Draws, HeldOut, first_tasks, held_out_wave
-from lyceum.evaluation.measure import Measurement
 from lyceum.evaluation.workers import begun
 from lyceum.guidance.base import leaks
 from lyceum.models.load import load_policy

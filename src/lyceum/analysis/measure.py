@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lyceum.analysis.keys import refuse_unknown
 from lyceum.core.component import MOST_SAMPLES, explain, kinds
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, why_nothing_graded
-from lyceum.evaluation.keys import refuse_unknown
 from lyceum.evaluation.statistics import summarise
 from lyceum.evaluation.workers import begun
 from lyceum.models.limits import context_of

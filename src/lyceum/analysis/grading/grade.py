@@ -13,6 +13,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lyceum.analysis.grading.rows import (
+    MOST_TOGETHER,
+    Completion,
+    GradedColumns,
+    check_completions,
+    check_file,
+    read_completions,
+    read_rollouts,
+    rollout_files,
+)
+from lyceum.analysis.keys import KEYS_OF_COLUMNS, refuse_unknown
+from lyceum.analysis.measure import engine_settings, model_settings
 from lyceum.core.component import explain, kinds
 from lyceum.core.needs import FROZEN
 from lyceum.core.tree import LOGGED, Node, UnknownTokens
@@ -33,18 +45,6 @@ from lyceum.core.types import (
     Spoken,
     Task,
     verdict_reader,
-)
-from lyceum.evaluation.keys import KEYS_OF_COLUMNS, refuse_unknown
-from lyceum.evaluation.measure import engine_settings, model_settings
-from lyceum.evaluation.rows_to_grade import (
-    MOST_TOGETHER,
-    Completion,
-    GradedColumns,
-    check_completions,
-    check_file,
-    read_completions,
-    read_rollouts,
-    rollout_files,
 )
 from lyceum.models.load import check_model, load_policy
 from lyceum.models.policy import Policy
