@@ -59,7 +59,7 @@ wait_passively()  # where torch is not imported yet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from lyceum.recipe.conversion.convert import Conversion
+    from lyceum.analysis.conversion.convert import Conversion
 
 Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"] | Trained
 Resume = bool | Literal["auto"]
@@ -621,7 +621,7 @@ def convert(file: str | Path, overrides: Sequence[str] = (), *, rewards: str | P
     Raises:
         RecipeError: the file cannot be read, or is none of these.
     """
-    from lyceum.recipe.conversion.convert import convert as converted  # here: few use it
+    from lyceum.analysis.conversion.convert import convert as converted  # here: few use it
 
     return converted(str(file), overrides, rewards=str(rewards))
 

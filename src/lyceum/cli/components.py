@@ -122,9 +122,9 @@ def place_of(model: Any) -> dict[str, str | None]:
     from pathlib import Path
 
     import lyceum
+    from lyceum.analysis.papers import cited
     from lyceum.core.own_components import file_of
     from lyceum.core.paper_folders import folder_of
-    from lyceum.recipe.papers import cited
 
     file, package = file_of(model), Path(lyceum.__file__).parent
     folder = folder_of(file)

@@ -48,8 +48,8 @@ def command(
 
 
 def show_list(out: Output, words: Sequence[str], family: str | None, slot: str | None) -> None:
+    from lyceum.analysis.catalogue import GROUPS, catalogue, matching
     from lyceum.core.paper_folders import SLOTS
-    from lyceum.recipe.catalogue import GROUPS, catalogue, matching
     from lyceum.utils.errors import nearest
 
     for option, given, allowed in (("--family", family, GROUPS), ("--slot", slot, SLOTS)):
@@ -83,7 +83,7 @@ def show_groups(out: Output, every: Sequence[Any]) -> None:
 
     from rich.text import Text
 
-    from lyceum.recipe.catalogue import FIRST, GROUPS
+    from lyceum.analysis.catalogue import FIRST, GROUPS
 
     width = min(out.console.width, WIDTH)
     out.show(Text("To begin with", style="bold"))
@@ -123,7 +123,7 @@ def show_differences(out: Output, words: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from lyceum.recipe.catalogue import differences
+    from lyceum.analysis.catalogue import differences
     from lyceum.recipe.schema import load_recipe
     from lyceum.utils.numbers import to_json
 
@@ -165,7 +165,7 @@ def made_after(name: str) -> list[str]:
     """What a recipe of lyceum was made after, as comments; nothing for one of your own, or of no paper."""
     from textwrap import wrap
 
-    from lyceum.recipe.papers import origin
+    from lyceum.analysis.papers import origin
 
     return [f"# {line}" for line in wrap(origin(name), WIDTH)]
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import (
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import (
     FAR,
     TRUST,
     Converted,

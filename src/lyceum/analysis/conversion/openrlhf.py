@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import FAR, Converted, Rule, by_name, by_table, is_so, none, shown, to
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import FAR, Converted, Rule, by_name, by_table, is_so, none, shown, to
 
 DEFAULTS: Mapping[str, Any] = {
     **{"n_samples_per_prompt": 1, "rollout_batch_size": 1024, "train_batch_size": 128, "generate_max_len": 1024},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Library, Unread
+from lyceum.analysis.conversion.configuration import Configuration, Library, Unread
 from lyceum.recipe.other_names import OtherName, other_names
 from lyceum.utils.documents import read_yaml
 

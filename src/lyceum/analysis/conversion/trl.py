@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import (
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import (
     FAR,
     TRUST,
     Converted,
