@@ -178,7 +178,7 @@ def traits(recipe: dict[str, Any], *, own: bool) -> set[str]:
 
 
 def keys() -> str:
-    from lyceum.cli.explain import settings, shown
+    from lyceum.analysis.explain import settings, shown
     from lyceum.cli.recipes import commented
     from lyceum.recipe.schema import Recipe, load_recipe
 
@@ -226,7 +226,7 @@ What `lyceum recipes show grpo` prints:
 
 def components() -> dict[str, str]:
     """A page per slot, and one that leads to them."""
-    from lyceum.cli.components import described
+    from lyceum.analysis.explain import described
     from lyceum.core.component import kinds
     from lyceum.core.paper_folders import SLOTS
 
@@ -243,7 +243,7 @@ def components() -> dict[str, str]:
 
 
 def page_of_slot(slot: str, found: dict[str, dict[str, Any]]) -> str:
-    from lyceum.cli.explain import shown
+    from lyceum.analysis.explain import shown
 
     rows = {kind: {row(setting, shown): setting["key"] for setting in of["settings"]} for kind, of in found.items()}
     counts = Counter(line for of in rows.values() for line in of)

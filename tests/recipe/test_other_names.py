@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lyceum.cli.explain import settings
+from lyceum.analysis.explain import settings
 from lyceum.cli.outcome import main
 from lyceum.core.component import kinds
 from lyceum.recipe.other_names import SAME_AS_THEIRS, answered, other_names, page

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lyceum.cli.options import Json
-from lyceum.cli.output import Output, printing
+from lyceum.cli.output import Output, listing, printing
 from lyceum.utils.errors import RecipeError
 
 WIDTH = 100
@@ -120,7 +120,6 @@ def entry(name: str, about: str, width: int) -> list[Any]:
 
 def show_differences(out: Output, words: Sequence[str]) -> None:
     """What a recipe, with some keys, changes of another."""
-    from rich.table import Table
     from rich.text import Text
 
     from lyceum.analysis.catalogue import differences
@@ -139,9 +138,7 @@ def show_differences(out: Output, words: Sequence[str]) -> None:
     if not found:
         out.show(f"{name} changes nothing of {other}")
         return
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    for head in ("key", other, name):
-        table.add_column(head, overflow="fold")
+    table = listing("key", other, name)
     for key, (before, now) in found.items():
         table.add_row(key, *(Text("-" if value is None else to_json(value).strip('"')) for value in (before, now)))
     out.show(table)
@@ -174,7 +171,7 @@ def commented(value: Any, indent: str = "") -> list[str]:
     """Settings as YAML, each key with its meaning as a comment, and for a slot the kinds that it takes."""
     from textwrap import wrap
 
-    from lyceum.cli.explain import bounds_of, meaning, slot_of
+    from lyceum.analysis.explain import bounds_of, meaning, slot_of
     from lyceum.core.component import Component, kinds
 
     lines: list[str] = []
@@ -203,7 +200,7 @@ def commented(value: Any, indent: str = "") -> list[str]:
 
 
 def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
-    from lyceum.cli.explain import plain_settings
+    from lyceum.analysis.explain import plain_settings
     from lyceum.utils.documents import write_yaml
 
     value = plain_settings(value)

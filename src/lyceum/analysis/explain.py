@@ -1,4 +1,4 @@
-"""Describes settings from their pydantic models: type, bounds, default, meaning."""
+"""Describes components and settings from their pydantic models: type, bounds, default, meaning, paper and file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,68 @@ import typing
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import lyceum
+from lyceum.analysis.papers import cited
+from lyceum.core import own_components
+from lyceum.core.component import find, kinds
+from lyceum.core.paper_folders import SLOTS, folder_of
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain, to_json
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
+
+
+def asked_for(slot: str | None, kind: str | None) -> dict[str, Any]:
+    """Slot -> its kinds, of the slot that was named or of all."""
+    if slot is not None and slot not in SLOTS:
+        raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
+    if kind is not None and slot is not None and own_components.is_code(kind):
+        with own_components.trusting({kind}):
+            own = find(slot, kind)
+        assert own is not None
+        return {slot: {kind: own}}
+    found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
+    if kind is not None and slot is not None and kind not in found[slot]:
+        raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
+    return found
+
+
+def having(text: str, slot: str, components: dict[str, Any]) -> dict[str, Any]:
+    """The components of a slot that have every word of a text."""
+    words = text.casefold().split()
+
+    def searched(kind: str, component: dict[str, Any]) -> str:
+        return " ".join([slot, kind, component["about"], *where(component)]).casefold()
+
+    return {kind: of for kind, of in components.items() if all(word in searched(kind, of) for word in words)}
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """What a component is, its equations, its settings and its place."""
+    return {"about": about(model), "equations": equations(model), "settings": settings(model)} | place_of(model)
+
+
+def where(component: dict[str, Any]) -> list[str]:
+    """The lines that name a component's paper and its file, each where there is one."""
+    cited = [component["title"], *([f"arXiv:{component['arxiv']}"] if component["arxiv"] else [])]
+    return [line for line in (", ".join(cited) if component["paper"] else "", component["file"] or "") if line]
+
+
+def place_of(model: type[BaseModel]) -> dict[str, str | None]:
+    """The paper whose folder a component is in, its short title and its number on arXiv, and the component's file,
+    lyceum's below the package; None where there is none."""
+    file, package = own_components.file_of(model), Path(lyceum.__file__).parent
+    folder = folder_of(file)
+    shown = file if file is None or not Path(file).is_relative_to(package) else str(Path(file).relative_to(package))
+    title, arxiv = (None, None) if folder is None else cited(folder)
+    return {"paper": None if folder is None else folder.name, "title": title, "arxiv": arxiv, "file": shown}
 
 
 def about(model: type[BaseModel]) -> str:
