@@ -11,7 +11,7 @@ from folder_digest import digest
 from lyceum.cli import main, smollm2
 from lyceum.models.scratch import build_scratch
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 

@@ -157,8 +157,8 @@ def check_paths(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     """Refuse at once, before the imports that training takes, a run's folder that is taken, cannot be made or is not
     there to be resumed, a resumed run of another recipe, and tasks of a file that does not exist."""
     from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
+    from lyceum.run.files import check_output
     from lyceum.run.folder import check_claim
-    from lyceum.run.outputs import check_output
 
     def as_given(written: dict[str, Any]) -> dict[str, Any]:
         """Where nothing was evaluated because tasks have no answers, the run has written n=0; they are read later."""

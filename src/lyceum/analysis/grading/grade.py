@@ -60,7 +60,7 @@ from lyceum.recipe.schema import (
     trusting_own,
 )
 from lyceum.reward.base import Combined, allow_code, combine, named_code, to_judge
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe
 from lyceum.tasks import base
 from lyceum.utils.aio import run_async

@@ -19,7 +19,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Grader, Task
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new
