@@ -178,8 +178,7 @@ def traits(recipe: dict[str, Any], *, own: bool) -> set[str]:
 
 
 def keys() -> str:
-    from lyceum.analysis.explain import settings, shown
-    from lyceum.cli.recipes import commented
+    from lyceum.analysis.explain import commented, settings, shown
     from lyceum.recipe.schema import Recipe, load_recipe
 
     found = settings(Recipe)
@@ -190,7 +189,7 @@ def keys() -> str:
             parts[part if part in parts else ""].append(row(setting, shown))
     head = "| key | default | allowed | meaning |\n|---|---|---|---|\n"
     run, model, evaluate = (head + "\n".join(part) for part in parts.values())
-    whole = "\n".join(commented(load_recipe("grpo")))
+    whole = "\n".join(commented(load_recipe("grpo"), 100))
     return f"""# Keys of a recipe
 
 On the command line keys are dotted (`evaluate.n=50`), in a file they are nested. `lyceum recipes show RECIPE` prints

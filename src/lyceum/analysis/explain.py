@@ -8,10 +8,11 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -21,8 +22,9 @@ from pydantic_core import PydanticUndefined
 import lyceum
 from lyceum.analysis.papers import cited
 from lyceum.core import own_components
-from lyceum.core.component import find, kinds
+from lyceum.core.component import Component, find, kinds
 from lyceum.core.paper_folders import SLOTS, folder_of
+from lyceum.utils.documents import write_yaml
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain, to_json
 
@@ -244,3 +246,39 @@ def _is_list(annotation: Any) -> bool:
 
 def _is_union(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def commented(value: Any, width: int, indent: str = "") -> list[str]:
+    """Settings as YAML, each key with its meaning as a comment of so many columns, and for a slot the kinds of it."""
+    lines: list[str] = []
+    if "kind" in type(value).model_fields:
+        lines.append(f"{indent}kind: {value.kind}")
+    for name, field in type(value).model_fields.items():
+        if name == "kind":
+            continue
+        inner = getattr(value, name)
+        about = meaning(type(value), name)
+        bounds = bounds_of(field)
+        slot = slot_of(field)
+        others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""
+        comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
+        lines += [f"{indent}# {line}" for line in wrap(comment, max(40, width - len(indent)))]
+        if hasattr(type(inner), "model_fields"):
+            lines += [f"{indent}{name}:", *commented(inner, width, indent + "  ")]
+        elif isinstance(inner, tuple) and inner and isinstance(inner[0], Component):
+            lines.append(f"{indent}{name}:")
+            for item in inner:
+                first, *rest = commented(item, width, indent + "    ")
+                lines += [f"{indent}  - {first.strip()}", *rest]
+        else:
+            lines += _plain_yaml(name, inner, indent)
+    return lines
+
+
+def _plain_yaml(name: str, value: Any, indent: str) -> list[str]:
+    value = plain_settings(value)
+    style = None if isinstance(value, Mapping) and value else True
+    text = write_yaml({name: value}, default_flow_style=style, width=10_000).strip()
+    if style and text.startswith("{") and text.endswith("}"):
+        text = text[1:-1]
+    return [f"{indent}{line}" for line in text.split("\n")]

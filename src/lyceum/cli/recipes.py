@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -145,6 +145,7 @@ def show_differences(out: Output, words: Sequence[str]) -> None:
 
 
 def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
+    from lyceum.analysis.explain import commented
     from lyceum.recipe.schema import load_recipe
 
     recipe = load_recipe(name, keys)
@@ -153,7 +154,7 @@ def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
         return
     from rich.syntax import Syntax
 
-    text = "\n".join([*made_after(name), *commented(recipe)])
+    text = "\n".join([*made_after(name), *commented(recipe, WIDTH)])
     # Coloured only for a terminal: a file gets plain YAML.
     out.show(Syntax(text, "yaml", background_color="default", word_wrap=True) if out.console.is_terminal else text)
 
@@ -165,48 +166,3 @@ def made_after(name: str) -> list[str]:
     from lyceum.analysis.papers import origin
 
     return [f"# {line}" for line in wrap(origin(name), WIDTH)]
-
-
-def commented(value: Any, indent: str = "") -> list[str]:
-    """Settings as YAML, each key with its meaning as a comment, and for a slot the kinds that it takes."""
-    from textwrap import wrap
-
-    from lyceum.analysis.explain import bounds_of, meaning, slot_of
-    from lyceum.core.component import Component, kinds
-
-    lines: list[str] = []
-    if "kind" in type(value).model_fields:
-        lines.append(f"{indent}kind: {value.kind}")
-    for name, field in type(value).model_fields.items():
-        if name == "kind":
-            continue
-        inner = getattr(value, name)
-        about = meaning(type(value), name)
-        bounds = bounds_of(field)
-        slot = slot_of(field)
-        others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""
-        comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
-        lines += [f"{indent}# {line}" for line in wrap(comment, max(40, WIDTH - len(indent)))]
-        if hasattr(type(inner), "model_fields"):
-            lines += [f"{indent}{name}:", *commented(inner, indent + "  ")]
-        elif isinstance(inner, tuple) and inner and isinstance(inner[0], Component):
-            lines.append(f"{indent}{name}:")
-            for item in inner:
-                first, *rest = commented(item, indent + "    ")
-                lines += [f"{indent}  - {first.strip()}", *rest]
-        else:
-            lines += plain_yaml(name, inner, indent)
-    return lines
-
-
-def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
-    from lyceum.analysis.explain import plain_settings
-    from lyceum.utils.documents import write_yaml
-
-    value = plain_settings(value)
-    style = None if isinstance(value, Mapping) and value else True
-    text = write_yaml({name: value}, default_flow_style=style, width=10_000)
-    text = text.strip()
-    if style and text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
-    return [f"{indent}{line}" for line in text.split("\n")]
