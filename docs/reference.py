@@ -178,8 +178,7 @@ def traits(recipe: dict[str, Any], *, own: bool) -> set[str]:
 
 
 def keys() -> str:
-    from lyceum.cli.explain import settings, shown
-    from lyceum.cli.recipes import commented
+    from lyceum.analysis.explain import commented, settings, shown
     from lyceum.recipe.schema import Recipe, load_recipe
 
     found = settings(Recipe)
@@ -190,7 +189,7 @@ def keys() -> str:
             parts[part if part in parts else ""].append(row(setting, shown))
     head = "| key | default | allowed | meaning |\n|---|---|---|---|\n"
     run, model, evaluate = (head + "\n".join(part) for part in parts.values())
-    whole = "\n".join(commented(load_recipe("grpo")))
+    whole = "\n".join(commented(load_recipe("grpo"), 100))
     return f"""# Keys of a recipe
 
 On the command line keys are dotted (`evaluate.n=50`), in a file they are nested. `lyceum recipes show RECIPE` prints
@@ -226,7 +225,7 @@ What `lyceum recipes show grpo` prints:
 
 def components() -> dict[str, str]:
     """A page per slot, and one that leads to them."""
-    from lyceum.cli.components import described
+    from lyceum.analysis.explain import described
     from lyceum.core.component import kinds
     from lyceum.core.paper_folders import SLOTS
 
@@ -243,7 +242,7 @@ def components() -> dict[str, str]:
 
 
 def page_of_slot(slot: str, found: dict[str, dict[str, Any]]) -> str:
-    from lyceum.cli.explain import shown
+    from lyceum.analysis.explain import shown
 
     rows = {kind: {row(setting, shown): setting["key"] for setting in of["settings"]} for kind, of in found.items()}
     counts = Counter(line for of in rows.values() for line in of)

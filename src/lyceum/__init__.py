@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from lyceum.analysis.boundary.result import Boundary
     from lyceum.analysis.comparison.result import Comparison
     from lyceum.analysis.doctor.run import Report
+    from lyceum.analysis.grading.grade import Graded
+    from lyceum.analysis.measure import Accuracy, Unwritten
     from lyceum.analysis.replay import Replayed
     from lyceum.analysis.sparsity import Sparsity
     from lyceum.analysis.test_time.result import SearchResult
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
         train,
     )
     from lyceum.api.trained import Trained
-    from lyceum.evaluation.grade import Graded
-    from lyceum.evaluation.measure import Accuracy, Unwritten
     from lyceum.models.policy import Policy
     from lyceum.recipe.schema import Recipe, load_recipe
     from lyceum.utils.errors import (
@@ -82,11 +82,11 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Accuracy": "lyceum.evaluation.measure",
+    "Accuracy": "lyceum.analysis.measure",
     "Boundary": "lyceum.analysis.boundary.result",
     "Comparison": "lyceum.analysis.comparison.result",
     "Diverged": "lyceum.utils.errors",
-    "Graded": "lyceum.evaluation.grade",
+    "Graded": "lyceum.analysis.grading.grade",
     "Interrupted": "lyceum.utils.errors",
     "NothingGraded": "lyceum.utils.errors",
     "NothingLearnt": "lyceum.utils.errors",
@@ -100,7 +100,7 @@ _PLACES = {
     "SearchResult": "lyceum.analysis.test_time.result",
     "Sparsity": "lyceum.analysis.sparsity",
     "Trained": "lyceum.api.trained",
-    "Unwritten": "lyceum.evaluation.measure",
+    "Unwritten": "lyceum.analysis.measure",
     "load_recipe": "lyceum.recipe.schema",
 }
 """Where a name is imported from; ``lyceum.api`` holds the others."""

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from lyceum.analysis.comparison.result import PAIRED_SEEDS, TASKS_ALONE, compare
 from lyceum.analysis.comparison.show import cost_table, levels_table, table
+from lyceum.analysis.plots import spread
 from lyceum.run.reader import read_run_folder
-from lyceum.training.view.plots import spread
 from lyceum.utils.errors import RecipeError
 
 

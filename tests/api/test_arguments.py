@@ -115,7 +115,7 @@ WRONG = [
 @pytest.mark.parametrize(("function", "arguments", "said"), WRONG)
 def test_a_wrong_argument_is_named_before_anything_runs(function, arguments, said, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for place in ("training.train", "evaluation.measure", "evaluation.grade", "models.load"):
+    for place in ("training.train", "analysis.measure", "analysis.grading.grade", "models.load"):
         monkeypatch.setattr(f"lyceum.{place}.load_policy", lambda *_: pytest.fail("a model was loaded"))
     with pytest.raises(RecipeError) as caught:
         getattr(lyceum, function)(**arguments)

@@ -16,12 +16,12 @@ import pytest
 import lyceum
 from lyceum.analysis.boundary.result import Against, Boundary
 from lyceum.analysis.comparison.result import AccuracyDifference, Comparison, RecipeResult
+from lyceum.analysis.grading.grade import Graded
+from lyceum.analysis.measure import Accuracy
 from lyceum.analysis.sparsity import Share, Sparsity
 from lyceum.analysis.test_time.result import SearchResult
 from lyceum.core.types import Grade
-from lyceum.evaluation.grade import Graded
 from lyceum.evaluation.intervals import Interval
-from lyceum.evaluation.measure import Accuracy
 from lyceum.run.rollout_table import SCHEMA
 from lyceum.utils.errors import NothingLearnt, RecipeError
 from lyceum.utils.numbers import to_json

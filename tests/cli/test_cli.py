@@ -16,9 +16,10 @@ import yaml
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
+from lyceum.analysis.run_plan import plan, warmup_notes
+from lyceum.analysis.tables import held_out_table, side_by_side
 from lyceum.cli import main
-from lyceum.cli.show import held_out_table, side_by_side
-from lyceum.cli.train import plan, resume_command, warmup_notes
+from lyceum.cli.train import resume_command
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.sizes import told as told_sizes
 from lyceum.utils import progress
@@ -518,7 +519,7 @@ def test_a_models_text_cannot_command_the_terminal():
 
 
 def test_a_change_is_coloured_only_where_the_intervals_are_apart():
-    from lyceum.cli.show import change
+    from lyceum.analysis.tables import change
 
     low, high = {"mean": 0.5, "low": 0.4, "high": 0.6}, {"mean": 0.7, "low": 0.61, "high": 0.8}
     assert change(low, high).plain == "+20.0"

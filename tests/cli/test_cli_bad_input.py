@@ -19,7 +19,7 @@ def no_model_is_loaded(monkeypatch, tmp_path):
     def loaded(*args, **kwargs):
         pytest.fail("a model was loaded")
 
-    for place in ("lyceum.training.train", "lyceum.evaluation.measure", "lyceum.api", "lyceum.models.load"):
+    for place in ("lyceum.training.train", "lyceum.analysis.measure", "lyceum.api", "lyceum.models.load"):
         monkeypatch.setattr(f"{place}.load_policy", loaded)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "not-a-folder").write_text("")

@@ -78,7 +78,7 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     ],
 )
 def test_what_cannot_work_is_said_before_a_model_loads(argv, said, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("lyceum.evaluation.measure.load_policy", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("lyceum.analysis.measure.load_policy", lambda *_: pytest.fail("a model was loaded"))
     (tmp_path / "empty.jsonl").write_text("")
     assert main(["search", "scratch", "--tasks", "chain", *argv, "--output", "found"]) == 2
     out, err = capsys.readouterr()

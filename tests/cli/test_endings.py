@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 
+from lyceum.analysis.tables import held_out_table
 from lyceum.cli import main
 from lyceum.cli.output import Output
-from lyceum.cli.show import held_out_table
 
 COMMAND = f"{shlex.quote(sys.executable)} -c 'from lyceum.cli import main; import sys; sys.exit(main())'"
 TINY = [

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from lyceum.analysis.catalogue import FIRST, GROUPS, Listed, differences, matching
+from lyceum.analysis.run_plan import few_note
 from lyceum.cli.outcome import main
-from lyceum.cli.train import few_note
-from lyceum.recipe.catalogue import FIRST, GROUPS, Listed, differences, matching
 from lyceum.recipe.schema import load_recipe
 
 

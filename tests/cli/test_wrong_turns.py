@@ -77,7 +77,7 @@ def folder(tmp_path, monkeypatch):
     def loaded(*args, **kwargs):
         pytest.fail("a model was loaded")
 
-    for place in ("training.train", "evaluation.measure", "api", "models.load"):
+    for place in ("training.train", "analysis.measure", "api", "models.load"):
         monkeypatch.setattr(f"lyceum.{place}.load_policy", loaded)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("COLUMNS", "1000")

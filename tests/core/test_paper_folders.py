@@ -7,12 +7,12 @@ import sys
 import pytest
 import yaml
 
+from lyceum.analysis.papers import found, papers
 from lyceum.cli.outcome import main
 from lyceum.core import component, own_components, paper_folders
 from lyceum.core.component import find, kinds
 from lyceum.core.paper_folders import SLOTS, shipped, use
 from lyceum.recipe.files import recipe_names
-from lyceum.recipe.papers import found, papers
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 

@@ -15,12 +15,12 @@ from tiny_models import SMALL, plain_model, policy_like, tiny
 from transformers import DeepseekV3Config, Lfm2Config, NemotronHConfig
 from vllm_requests import close, extend, jolted, tokens
 
+from lyceum.analysis.measure import Measurement
 from lyceum.core.settings import Composition
 from lyceum.core.types import Engine, Request, Sampling
 from lyceum.engine._draw import truncate
 from lyceum.engine.embedded import EmbeddedConfig, EmbeddedEngine
 from lyceum.engine.vllm import VllmConfig, learner_logprobs, unservable
-from lyceum.evaluation.measure import Measurement
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.models.tree_attention import TreePlan

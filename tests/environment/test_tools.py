@@ -11,12 +11,12 @@ from folder_digest import digest
 from tiny_models import plain_model, policy_like
 from user_tools import add, text
 
+from lyceum.analysis.measure import Measurement
 from lyceum.core.tree import Node
 from lyceum.core.types import Exchange, Grade, Origin, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.environment._notation import Notation
 from lyceum.environment.tools import Tools
-from lyceum.evaluation.measure import Measurement
 from lyceum.recipe.schema import load_recipe
 from lyceum.reward.base import allow_code, named_code
 from lyceum.rollout.turns import Turns

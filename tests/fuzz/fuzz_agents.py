@@ -256,7 +256,7 @@ def _unearned(
 
 # --- configurations of other libraries --------------------------------------------------------------------------------
 
-_EXAMPLES = Path(__file__).parents[1] / "recipe" / "configurations"
+_EXAMPLES = Path(__file__).parents[1] / "analysis" / "configurations"
 _SUFFIXES = {".yaml": ".yaml", ".sh": ".sh", ".txt": ".py"}
 _LINES = (
     *(

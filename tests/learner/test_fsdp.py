@@ -13,7 +13,7 @@ from test_local import assert_close, credited, forest, same_bits
 from lyceum.core.types import Credited
 from lyceum.learner.fsdp import FsdpConfig, processes, rounds
 from lyceum.learner.local import LocalConfig
-from lyceum.models.frozen import TeacherSettings
+from lyceum.models.frozen import FrozenSettings, TeacherSettings
 from lyceum.objective.dpo import DPO
 from lyceum.objective.kl import KLPenalty
 from lyceum.objective.ppo_clip import PPOClip
@@ -40,7 +40,7 @@ def both(needs=frozenset(), kind="plain", teacher=None, **config):
     """The learner of one process, and that of several."""
     config = {"lr": 1e-3, "max_grad_norm": 1e9} | config
     return [
-        settings(**config).build(policy(kind), total_steps=10, needs=needs, teacher=teacher)
+        settings(**config).build(policy(kind), total_steps=10, needs=needs, frozen=FrozenSettings(teacher))
         for settings in (LocalConfig, FsdpConfig)
     ]
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from lyceum.core.forest import build_forest
 from lyceum.core.types import Credited, Origin
 from lyceum.learner.local import Diverged, LocalConfig, LocalLearner, clip_gradients, learning_rate
-from lyceum.models.frozen import AverageSettings, FrozenAdapters
+from lyceum.models.frozen import AverageSettings, FrozenAdapters, FrozenSettings
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters, save_policy
 from lyceum.models.policy import Policy
 from lyceum.objective.base import BaseObjective, aggregate_weights, clean
@@ -380,8 +380,8 @@ def test_the_slow_average_follows_each_step_and_is_saved(made, tmp_path):
     needs, objective = frozenset({"average_logprob", "old_logprob"}), PPOClip().build()
 
     def averaging():
-        config = LocalConfig(lr=0.05)
-        return LocalLearner(made(), config, total_steps=10, needs=needs, average=AverageSettings(decay=0.5))
+        config, averaged = LocalConfig(lr=0.05), FrozenSettings(average=AverageSettings(decay=0.5))
+        return LocalLearner(made(), config, total_steps=10, needs=needs, frozen=averaged)
 
     trained = averaging()
     start = trained.annotate(forest(), needs).columns

@@ -13,7 +13,7 @@ from lyceum.core.types import Credited
 from lyceum.learner._forward import row_outputs
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.models import policy as policy_module
-from lyceum.models.frozen import FrozenAdapters, FrozenCopy, TeacherSettings
+from lyceum.models.frozen import FrozenAdapters, FrozenCopy, FrozenSettings, TeacherSettings
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters
 from lyceum.models.policy import Policy
 from lyceum.objective.base import policy_objective
@@ -169,7 +169,7 @@ def test_columns_name_the_model_that_they_are_of():
         LocalConfig(micro_batch_tokens=20),
         total_steps=1,
         needs=needs,
-        teacher=TeacherSettings(path="scratch"),
+        frozen=FrozenSettings(TeacherSettings(path="scratch")),
     )
     with torch.no_grad():
         for parameter in trained.policy.module.parameters():
@@ -201,7 +201,7 @@ def test_the_teacher_is_not_trained_and_not_saved():
         LocalConfig(lr=0.1),
         total_steps=1,
         needs=frozenset({"teacher"}),
-        teacher=TeacherSettings(path="scratch"),
+        frozen=FrozenSettings(TeacherSettings(path="scratch")),
     )
     before = [p.clone() for p in trained.frozen["teacher"].policy.module.parameters()]
     of = forest()

@@ -9,6 +9,7 @@ from lyceum.core.types import Scored
 from lyceum.models.frozen import (
     AverageSettings,
     FrozenAdapters,
+    FrozenSettings,
     ReferenceSettings,
     SlowAverage,
     Soup,
@@ -109,12 +110,14 @@ def test_an_averaged_reference_is_the_weighted_mean_of_all_models(tmp_path, adap
     save_policy(other, tmp_path / "other")
     policy = scratch(2.0, LoraSettings(rank=2) if adapters else None)
     settings = ReferenceSettings(average=({"path": "policy", "share": 3}, {"path": str(tmp_path / "other")}))
-    (reference,) = freeze(policy, frozenset({"reference"}), None, settings).values()
+    (reference,) = freeze(policy, frozenset({"reference"}), FrozenSettings(reference=settings)).values()
     assert isinstance(reference, Soup)
     assert {float(p.unique()) for p in reference.policy.module.parameters()} == {3.0}
     assert reference.distance == pytest.approx(0.5)
     state = reference.state()
-    again = freeze(other, frozenset({"reference"}), None, ReferenceSettings(average=("policy",)))["reference"]
+    again = freeze(other, frozenset({"reference"}), FrozenSettings(reference=ReferenceSettings(average=("policy",))))[
+        "reference"
+    ]
     again.load_state(state)
     assert {float(p.unique()) for p in again.policy.module.parameters()} == {3.0}
     assert again.distance == pytest.approx(0.5), "a resumed run says the same"

@@ -8,16 +8,18 @@ from __future__ import annotations
 from lyceum.core.paper_folders import shipped
 from lyceum.recipe.proof import (
     BRIEF,
-    FLAT_ROLLOUT,
+    FLAT,
     JUDGES,
     LEARNS,
-    SMOLLM2,
     WITHOUT_PENALTY,
     WRITES_PROGRAMS,
     Proof,
     proof_of,
     stages,
 )
+
+SMOLLM2 = "models/smollm2-135m-instruct"
+FLAT_ROLLOUT = f"rollout={FLAT}"
 
 GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every=100"]
 """Few steps of fine-tuning, after which the model guesses numbers, and of three stages with ever more turns."""

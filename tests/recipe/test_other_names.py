@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from lyceum.cli.explain import settings
+from lyceum.analysis.coming_from import SAME_AS_THEIRS, page
+from lyceum.analysis.explain import settings
 from lyceum.cli.outcome import main
 from lyceum.core.component import kinds
-from lyceum.recipe.other_names import SAME_AS_THEIRS, answered, other_names, page
+from lyceum.recipe.other_names import answered, other_names
 from lyceum.recipe.schema import Recipe, load_recipe
 from lyceum.utils.documents import read_yaml
 
 
 def test_the_page_is_that_of_the_table():
-    # Catches a row that was changed without `python -m lyceum.recipe.other_names > docs/coming-from.md`.
+    # Catches a row that was changed without `python -m lyceum.analysis.coming_from > docs/coming-from.md`.
     assert (Path(__file__).parents[2] / "docs/coming-from.md").read_text() == page()
 
 

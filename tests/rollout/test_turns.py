@@ -12,11 +12,11 @@ from chat_templates import CHATML, QWEN3, chat_tokenizer
 from fake_task import NO_MODEL
 from tiny_models import plain_model, policy_like
 
+from lyceum.analysis.measure import Measurement
 from lyceum.core.forest import build_forest
 from lyceum.core.settings import Composition, EnvironmentSettings
 from lyceum.core.types import Exchange, Grade, Observation, Origin, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
-from lyceum.evaluation.measure import Measurement
 from lyceum.learner.local import LocalConfig
 from lyceum.papers.arpo.rollout_branching_turns import BranchingTurns
 from lyceum.papers.rest_rl.curriculum_good_prefixes import GoodPrefixes

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.inputs import PIECE, WHOLE, changed, checksums
+from lyceum.run.files import PIECE, WHOLE, changed, checksums
 from lyceum.tasks.dataset import Dataset
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted

@@ -11,7 +11,7 @@ from folder_digest import digest
 from lyceum.cli import main, smollm2
 from lyceum.models.scratch import build_scratch
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
@@ -136,7 +136,7 @@ def test_figures_that_cannot_be_written_in_the_end_are_told_all_the_same(model, 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lyceum.evaluation.measure.atomic_write", full)
+    monkeypatch.setattr("lyceum.analysis.measure.atomic_write", full)
     assert main([*EVAL, "--output", "f.json", *(["--json"] if as_json else [])]) == 1
     out, err = capsys.readouterr()
     assert "f.json could not be written: No space left" in (out if as_json else err)

@@ -1,1 +1,1 @@
-"""What is asked of recipes and models: comparisons, searches at test time, boundary, sparsity, doctor, hints."""
+"""What is asked of recipes, models and runs, and no training needs: accuracy, grades, comparisons, searches, doctor."""

@@ -23,8 +23,8 @@ from lyceum.models.load import ModelSettings, check_model, load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, parse, read_override, trusting_own
 from lyceum.run import checkpoint
+from lyceum.run.files import check_output, input_paths
 from lyceum.run.folder import differences, recover
-from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe, read_run_folder
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.models import learner_of, models_of

@@ -18,11 +18,11 @@ from typing import Any
 from jaxtyping import Float
 from safetensors import safe_open
 
+from lyceum.analysis.measure import model_settings
 from lyceum.core.user_files import user_file
-from lyceum.evaluation.measure import model_settings
 from lyceum.models.load import SHIPPED, shipped_folder
 from lyceum.models.weights import check_folder, weight_files
-from lyceum.run.outputs import check_output
+from lyceum.run.files import check_output
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.documents import is_json_with
 from lyceum.utils.errors import RecipeError

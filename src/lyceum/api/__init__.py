@@ -26,6 +26,8 @@ from lyceum.analysis.comparison import run as comparing
 from lyceum.analysis.comparison.result import Comparison
 from lyceum.analysis.doctor.request import DoctorRequest
 from lyceum.analysis.doctor.run import Report, examine
+from lyceum.analysis.grading.grade import Graded, Grading, Line
+from lyceum.analysis.measure import Accuracy, Measurement, model_settings
 from lyceum.analysis.replay import Replayed
 from lyceum.analysis.replay import replay as run_replay
 from lyceum.analysis.sparsity import Sparsity, SparsityPlan
@@ -37,8 +39,6 @@ from lyceum.api.rows import Rows, folder_for_rows, load_from_python, rows_as_fil
 from lyceum.api.trained import Trained, folder_of
 from lyceum.core.paper_folders import Folders, use
 from lyceum.core.settings import TasksSettings
-from lyceum.evaluation.grade import Graded, Grading, Line
-from lyceum.evaluation.measure import Accuracy, Measurement, model_settings
 from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import described_recipes
@@ -59,7 +59,7 @@ wait_passively()  # where torch is not imported yet
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from lyceum.recipe.conversion.convert import Conversion
+    from lyceum.analysis.conversion.convert import Conversion
 
 Model = str | Path | Mapping[str, Any] | tuple["PreTrainedModel", "PreTrainedTokenizerBase"] | Trained
 Resume = bool | Literal["auto"]
@@ -122,7 +122,7 @@ def train(
                 raise RecipeError(f"recipe: got a loaded recipe with further keys; allowed: {allowed}")
             loaded, given = recipe if name is None else recipe.model_copy(update={"name": name}), None
         else:
-            all_keys = [*overrides, *_overrides(keys, model, tasks, reward, name)]
+            all_keys = [*overrides, *_overrides(keys, model=folder_of(model), tasks=tasks, reward=reward, name=name)]
             loaded, given = load_from_python(str(recipe), all_keys, until_done.enter_context(folder_for_rows()))
         until_done.enter_context(_displayed(progress))
         interrupts = until_done.enter_context(Interrupts())
@@ -194,7 +194,7 @@ def evaluate(
         Unwritten: the metrics could not be written to ``output``; the exception contains them.
     """
     use(papers)
-    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    given = [*overrides, *_overrides(keys, reward=reward)]
     model = folder_of(model)
     loaded = as_policy(model, given)
     if loaded is not None and workers > 1:
@@ -255,7 +255,7 @@ def grade(
         RecipeError: invalid settings, or a file that is none of these; nothing was graded.
     """
     use(papers)
-    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    given = [*overrides, *_overrides(keys)]
     if file is None:
         raise RecipeError("file: got None; allowed: a file, rows, a run or its folder")
     with rows_as_file("file", folder_of(file)) as path:
@@ -311,7 +311,7 @@ def search(
         Interrupted: stopped by Ctrl-C between two sizes.
     """
     use(papers)
-    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    given = [*overrides, *_overrides(keys, reward=reward)]
     model = folder_of(model)
     loaded = as_policy(model, given)
 
@@ -378,10 +378,10 @@ def compare(
     use(papers)
     if is_loaded(model):
         raise RecipeError("model: got a model in memory; allowed: a folder, which every run of a comparison reads")
-    own = {label: [*_overrides(dict(values), None, None, None, None)] for label, values in (each or {}).items()}
+    own = {label: _overrides(values) for label, values in (each or {}).items()}
 
     def planned(tasks: Any) -> comparing.ComparisonPlan:
-        shared = [*overrides, *_overrides(keys, model, tasks, reward, None)]
+        shared = [*overrides, *_overrides(keys, model=folder_of(model), tasks=tasks, reward=reward)]
         return comparing.plan(recipes, shared, own, seeds=seeds, tokens=tokens, name=name, output=output)
 
     made = planned(rows_kept("tasks", tasks, Path(output), planned))
@@ -428,7 +428,7 @@ def replay(
     """
     use(papers)
     folder = run.path if isinstance(run, Trained) else Path(run)
-    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    given = [*overrides, *_overrides(keys)]
     with _displayed(progress):
         return run_replay(folder, step, given, output=None if output is None else Path(output))
 
@@ -475,7 +475,7 @@ def boundary(
         NothingGraded: no sample of a model has a verdict.
     """
     use(papers)
-    given = [*overrides, *_overrides(keys, None, None, None if reward is None else reward_settings(reward), None)]
+    given = [*overrides, *_overrides(keys, reward=reward)]
     named = [models] if isinstance(models, (str, Path)) else models
     planned = BoundaryPlan.of(
         [folder_of(each) for each in named],
@@ -565,7 +565,7 @@ def doctor(
         RecipeError: invalid settings; no model was loaded.
     """
     use(papers)
-    given = [*overrides, *_overrides(keys, None, None, None, None)]
+    given = [*overrides, *_overrides(keys)]
     model = folder_of(model)
     loaded = is_loaded(model)
     with model_as_folder(model) as model:
@@ -621,7 +621,7 @@ def convert(file: str | Path, overrides: Sequence[str] = (), *, rewards: str | P
     Raises:
         RecipeError: the file cannot be read, or is none of these.
     """
-    from lyceum.recipe.conversion.convert import convert as converted  # here: few use it
+    from lyceum.analysis.conversion.convert import convert as converted  # here: few use it
 
     return converted(str(file), overrides, rewards=str(rewards))
 
@@ -648,17 +648,13 @@ def load_model(model: Any = "base", **keys: Any) -> Policy:
         return load_policy(model_settings(model, keys))
 
 
-def _overrides(keys: Mapping[str, Any], model: Any, tasks: Any, reward: Any, name: str | None) -> Overrides:
-    given: dict[str, Any] = {"model": folder_of(model), "tasks": tasks, "reward": reward, "name": name}
-    if given["reward"] is not None:
+def _overrides(keys: Mapping[str, Any], **named: Any) -> list[tuple[str, Any]]:
+    """Keywords as overrides: those with a name of their own that are given, then the further keys of a recipe."""
+    given = {name: value for name, value in named.items() if value is not None}
+    if "reward" in given:
         given["reward"] = reward_settings(given["reward"])
-    if isinstance(given["model"], Path):
-        given["model"] = str(given["model"])
-    if isinstance(given["tasks"], Path):
-        given["tasks"] = str(given["tasks"])
-    named = {key: value for key, value in given.items() if value is not None}
-    plain = {key.replace("__", "."): str(value) if isinstance(value, Path) else value for key, value in keys.items()}
-    return [*named.items(), *plain.items()]
+    given |= {key.replace("__", "."): value for key, value in keys.items()}
+    return [(key, str(value) if isinstance(value, Path) else value) for key, value in given.items()]
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from lyceum.analysis.measure import model_settings
 from lyceum.core.user_files import user_file
-from lyceum.evaluation.measure import model_settings
 from lyceum.models.load import load_policy, merged, save_module
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides, read_override

@@ -14,8 +14,8 @@ from lyceum.utils.html import mean_reward, share, shares, table
 if TYPE_CHECKING:
     import pandas
 
-    from lyceum.evaluation.measure import Accuracy
-    from lyceum.training.view.run_figure import RunFigure
+    from lyceum.analysis.measure import Accuracy
+    from lyceum.analysis.run_figure import RunFigure
 
 
 def folder_of(value: Any) -> Any:
@@ -84,7 +84,7 @@ class Trained:
     def plot(self, *metrics: str) -> RunFigure:
         """A matplotlib figure of these metrics against steps, by default of held-out accuracy, reward and completion
         length, or of the loss; a notebook shows it, and ``savefig`` writes it."""
-        from lyceum.training.view.run_figure import run_figure  # imports matplotlib
+        from lyceum.analysis.run_figure import run_figure  # imports matplotlib
 
         return run_figure(read_run_folder(self.path), metrics)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lyceum.cli.options import Json
-from lyceum.cli.output import printing
+from lyceum.cli.output import listing, printing
 
 
 def command(
@@ -24,10 +24,9 @@ def command(
     For example: lyceum components credit gae; lyceum components --find tree
     """
     with printing(as_json) as out:
-        from rich.table import Table
         from rich.text import Text
 
-        from lyceum.cli.explain import shown
+        from lyceum.analysis.explain import asked_for, described, having, shown, where
         from lyceum.utils.errors import RecipeError
 
         found = asked_for(slot, kind)
@@ -41,9 +40,7 @@ def command(
                 raise RecipeError(f"--find: got {find!r}; allowed: words that a component has (lyceum components)")
         out.json(document)
         if kind is None or slot is None:
-            table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-            for head in ("kind", "what it is, its paper and its file"):
-                table.add_column(head, overflow="fold")
+            table = listing("kind", "what it is, its paper and its file")
             for name, of_slot in document.items():
                 if slot is None:
                     table.add_row("", "")
@@ -56,9 +53,7 @@ def command(
         for each, component in document[slot].items():
             lines = [*component["about"].split("\n"), *where(component)]
             out.show(Text(f"{slot}.kind: {each}", style="bold"), *lines)
-            table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-            for head in ("  setting", "default", "allowed", "meaning"):
-                table.add_column(head, overflow="fold")
+            table = listing("  setting", "default", "allowed", "meaning")
             for line in component["settings"]:
                 allowed = f"{line['type']}{' ' + line['bounds'] if line['bounds'] else ''}"
                 default = (
@@ -67,67 +62,3 @@ def command(
                 cells = (f"  {line['key']}", default, allowed, line["about"])
                 table.add_row(*(Text(cell) for cell in cells))
             out.show(*([table] if component["settings"] else []), "")
-
-
-def asked_for(slot: str | None, kind: str | None) -> dict[str, Any]:
-    """Slot -> its kinds, of the slot that was named or of all."""
-    from lyceum.core import own_components
-    from lyceum.core.component import find, kinds
-    from lyceum.core.paper_folders import SLOTS
-    from lyceum.utils.errors import RecipeError, nearest
-
-    if slot is not None and slot not in SLOTS:
-        raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
-    if kind is not None and slot is not None and own_components.is_code(kind):
-        with own_components.trusting({kind}):
-            own = find(slot, kind)
-        assert own is not None
-        return {slot: {kind: own}}
-    found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
-    if kind is not None and slot is not None and kind not in found[slot]:
-        raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
-    return found
-
-
-def having(text: str, slot: str, components: dict[str, Any]) -> dict[str, Any]:
-    """The components of a slot that have every word of a text."""
-    words = text.casefold().split()
-
-    def searched(kind: str, component: dict[str, Any]) -> str:
-        return " ".join([slot, kind, component["about"], *where(component)]).casefold()
-
-    return {kind: of for kind, of in components.items() if all(word in searched(kind, of) for word in words)}
-
-
-def described(model: Any) -> dict[str, Any]:
-    from lyceum.cli.explain import about, equations, settings
-
-    return {
-        "about": about(model),
-        "equations": equations(model),
-        "settings": settings(model),
-        **place_of(model),
-    }
-
-
-def where(component: dict[str, Any]) -> list[str]:
-    """The lines that name a component's paper and its file, each where there is one."""
-    cited = [component["title"], *([f"arXiv:{component['arxiv']}"] if component["arxiv"] else [])]
-    return [line for line in (", ".join(cited) if component["paper"] else "", component["file"] or "") if line]
-
-
-def place_of(model: Any) -> dict[str, str | None]:
-    """The paper whose folder a component is in, its short title and its number on arXiv, and the component's file,
-    lyceum's below the package; None where there is none."""
-    from pathlib import Path
-
-    import lyceum
-    from lyceum.core.own_components import file_of
-    from lyceum.core.paper_folders import folder_of
-    from lyceum.recipe.papers import cited
-
-    file, package = file_of(model), Path(lyceum.__file__).parent
-    folder = folder_of(file)
-    shown = file if file is None or not Path(file).is_relative_to(package) else str(Path(file).relative_to(package))
-    title, arxiv = (None, None) if folder is None else cited(folder)
-    return {"paper": None if folder is None else folder.name, "title": title, "arxiv": arxiv, "file": shown}

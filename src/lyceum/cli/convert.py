@@ -43,7 +43,7 @@ def command(
     Nothing of the file is run: a script is read by its syntax tree, a shell script by its words.
     """
     with printing(as_json) as output:
-        from lyceum.recipe.conversion.convert import convert
+        from lyceum.analysis.conversion.convert import convert
         from lyceum.recipe.files import SUFFIXES
         from lyceum.utils.atomic_files import atomic_write
         from lyceum.utils.errors import RecipeError

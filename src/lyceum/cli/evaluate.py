@@ -33,8 +33,8 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
-        from lyceum.cli.show import accuracy_table, count, few_lines, reward_lines, ungraded_lines
-        from lyceum.evaluation.measure import Unwritten
+        from lyceum.analysis.measure import Unwritten
+        from lyceum.analysis.tables import accuracy_table, count, few_lines, reward_lines, ungraded_lines
 
         unwritten: list[str] = []
         try:

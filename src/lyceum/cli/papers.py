@@ -38,7 +38,7 @@ def command(
         from rich.table import Table
         from rich.text import Text
 
-        from lyceum.recipe.papers import EVIDENCE, SOURCES, STATES, followed_besides, found, papers
+        from lyceum.analysis.papers import EVIDENCE, SOURCES, STATES, followed_besides, found, papers
         from lyceum.utils.errors import nearest
         from lyceum.utils.terminal import quoted
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from lyceum.cli.options import Json
-from lyceum.cli.output import Output, printing
+from lyceum.cli.output import Output, listing, printing
 from lyceum.utils.errors import RecipeError
 
 WIDTH = 100
@@ -48,8 +48,8 @@ def command(
 
 
 def show_list(out: Output, words: Sequence[str], family: str | None, slot: str | None) -> None:
+    from lyceum.analysis.catalogue import GROUPS, catalogue, matching
     from lyceum.core.paper_folders import SLOTS
-    from lyceum.recipe.catalogue import GROUPS, catalogue, matching
     from lyceum.utils.errors import nearest
 
     for option, given, allowed in (("--family", family, GROUPS), ("--slot", slot, SLOTS)):
@@ -83,7 +83,7 @@ def show_groups(out: Output, every: Sequence[Any]) -> None:
 
     from rich.text import Text
 
-    from lyceum.recipe.catalogue import FIRST, GROUPS
+    from lyceum.analysis.catalogue import FIRST, GROUPS
 
     width = min(out.console.width, WIDTH)
     out.show(Text("To begin with", style="bold"))
@@ -120,10 +120,9 @@ def entry(name: str, about: str, width: int) -> list[Any]:
 
 def show_differences(out: Output, words: Sequence[str]) -> None:
     """What a recipe, with some keys, changes of another."""
-    from rich.table import Table
     from rich.text import Text
 
-    from lyceum.recipe.catalogue import differences
+    from lyceum.analysis.catalogue import differences
     from lyceum.recipe.schema import load_recipe
     from lyceum.utils.numbers import to_json
 
@@ -139,15 +138,14 @@ def show_differences(out: Output, words: Sequence[str]) -> None:
     if not found:
         out.show(f"{name} changes nothing of {other}")
         return
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    for head in ("key", other, name):
-        table.add_column(head, overflow="fold")
+    table = listing("key", other, name)
     for key, (before, now) in found.items():
         table.add_row(key, *(Text("-" if value is None else to_json(value).strip('"')) for value in (before, now)))
     out.show(table)
 
 
 def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
+    from lyceum.analysis.explain import commented
     from lyceum.recipe.schema import load_recipe
 
     recipe = load_recipe(name, keys)
@@ -156,7 +154,7 @@ def show_recipe(out: Output, name: str, keys: Sequence[str]) -> None:
         return
     from rich.syntax import Syntax
 
-    text = "\n".join([*made_after(name), *commented(recipe)])
+    text = "\n".join([*made_after(name), *commented(recipe, WIDTH)])
     # Coloured only for a terminal: a file gets plain YAML.
     out.show(Syntax(text, "yaml", background_color="default", word_wrap=True) if out.console.is_terminal else text)
 
@@ -165,51 +163,6 @@ def made_after(name: str) -> list[str]:
     """What a recipe of lyceum was made after, as comments; nothing for one of your own, or of no paper."""
     from textwrap import wrap
 
-    from lyceum.recipe.papers import origin
+    from lyceum.analysis.papers import origin
 
     return [f"# {line}" for line in wrap(origin(name), WIDTH)]
-
-
-def commented(value: Any, indent: str = "") -> list[str]:
-    """Settings as YAML, each key with its meaning as a comment, and for a slot the kinds that it takes."""
-    from textwrap import wrap
-
-    from lyceum.cli.explain import bounds_of, meaning, slot_of
-    from lyceum.core.component import Component, kinds
-
-    lines: list[str] = []
-    if "kind" in type(value).model_fields:
-        lines.append(f"{indent}kind: {value.kind}")
-    for name, field in type(value).model_fields.items():
-        if name == "kind":
-            continue
-        inner = getattr(value, name)
-        about = meaning(type(value), name)
-        bounds = bounds_of(field)
-        slot = slot_of(field)
-        others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""
-        comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
-        lines += [f"{indent}# {line}" for line in wrap(comment, max(40, WIDTH - len(indent)))]
-        if hasattr(type(inner), "model_fields"):
-            lines += [f"{indent}{name}:", *commented(inner, indent + "  ")]
-        elif isinstance(inner, tuple) and inner and isinstance(inner[0], Component):
-            lines.append(f"{indent}{name}:")
-            for item in inner:
-                first, *rest = commented(item, indent + "    ")
-                lines += [f"{indent}  - {first.strip()}", *rest]
-        else:
-            lines += plain_yaml(name, inner, indent)
-    return lines
-
-
-def plain_yaml(name: str, value: Any, indent: str) -> list[str]:
-    from lyceum.cli.explain import plain_settings
-    from lyceum.utils.documents import write_yaml
-
-    value = plain_settings(value)
-    style = None if isinstance(value, Mapping) and value else True
-    text = write_yaml({name: value}, default_flow_style=style, width=10_000)
-    text = text.strip()
-    if style and text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
-    return [f"{indent}{line}" for line in text.split("\n")]

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from lyceum.models.load import ModelSettings, load_policy, save_policy
-from lyceum.run.outputs import check_output
+from lyceum.run.files import check_output
 from lyceum.utils.errors import RecipeError
 
 FOLDER = Path("models/smollm2-135m-instruct")

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         World,
     )
     from lyceum.core.waves import Grows, Runtime
-    from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
+    from lyceum.models.frozen import AverageSettings, FrozenSettings, ReferenceSettings, TeacherSettings
     from lyceum.models.load import ModelSettings
     from lyceum.models.policy import Policy
     from lyceum.training.stages.session import Session
@@ -392,9 +392,7 @@ class LearnerSettings(Component, slot="learner"):
         *,
         total_steps: int,
         needs: frozenset[str],
-        teacher: TeacherSettings | None = None,
-        average: AverageSettings | None = None,
-        reference: ReferenceSettings | None = None,
+        frozen: FrozenSettings | None = None,
     ) -> Learner: ...
 
 

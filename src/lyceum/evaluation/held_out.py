@@ -1,11 +1,11 @@
-"""Sampling a model on tasks and grading its completions: the basis of every accuracy."""
+"""Sampling a model on tasks and grading its completions, here or in several processes: the basis of every accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from lyceum.core.settings import RolloutSettings
@@ -13,12 +13,16 @@ from lyceum.core.tree import Tree, details_ungraded, reasons_ungraded
 from lyceum.core.types import Engine, Grade, Sampling, State, Task, TaskSource, verdict_reader
 from lyceum.core.waves import Done, Grown, Runtime, Ticket, Wave
 from lyceum.evaluation.statistics import TaskResult, summarise
+from lyceum.models.load import load_policy
 from lyceum.models.policy import Policy
 from lyceum.models.weights import load_trained, trained_weights
-from lyceum.reward.base import Combined, allow_code, to_judge
+from lyceum.recipe.schema import Recipe
+from lyceum.reward.base import Combined, allow_code, combine, to_judge
 from lyceum.reward.extract import vote
 from lyceum.rollout.flat import Flat
 from lyceum.runtime.in_process import InProcess, counted
+from lyceum.runtime.processes import Processes, Workers
+from lyceum.utils.lazy_imports import torch
 from lyceum.utils.seeds import SeedKey
 
 EVALUATE, GREEDY = "evaluate", "greedy"
@@ -207,3 +211,33 @@ class EvaluationResult:
         summary = summarise(self.results, self.ks, greedy=self.greedy_results)
         judge = {"to_judge": self.to_judge} if summary["unjudged"] and self.to_judge else {}
         return {**summary, **judge, "reasons_ungraded": reasons}
+
+
+def begun(recipe: Recipe) -> Callable[[HeldOut], AbstractContextManager[Runtime]]:
+    """Where a recipe's held-out tasks grow, as ``evaluate.workers`` says: its processes end with what is entered."""
+    return nullcontext if recipe.evaluate.workers == 1 else partial(_workers, recipe)
+
+
+@contextmanager
+def _workers(recipe: Recipe, here: HeldOut) -> Iterator[Runtime]:
+    workers = recipe.evaluate.workers
+    start = {
+        "recipe": recipe.resolved(),
+        "held_out": {"sampling": here.draws.sampling.model_dump(mode="json"), "samples": here.draws.samples},
+        "seed": here.runtime.seed,
+        "threads": max(1, torch.get_num_threads() // workers),
+    }
+    with closing(Workers(Processes(workers=workers), here, start, key="evaluate")) as runtime:
+        runtime.publish(0)
+        yield runtime
+
+
+def held_out_elsewhere(told: Mapping[str, Any]) -> HeldOut:
+    """In another process than the run's, from what it is told: with the weights of no snapshot yet."""
+    recipe = Recipe.model_validate(told["recipe"])
+    policy, how = load_policy(recipe.model), told["held_out"]
+    source = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
+    with allow_code():  # the user allowed the recipe's code when it was loaded
+        grader = combine(recipe.reward, source)
+    draws = Draws(recipe.evaluation_rollout, Sampling.model_validate(how["sampling"]), how["samples"])
+    return HeldOut(policy, recipe.evaluation_engine.build(policy), grader, draws, seed=told["seed"])

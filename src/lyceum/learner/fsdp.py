@@ -36,14 +36,7 @@ from lyceum.learner._link import process_count as process_count
 from lyceum.learner._link import process_number as process_number
 from lyceum.learner._processes import end_with_starter, started
 from lyceum.learner.local import AUTHORS, LocalConfig, LocalLearner, MicroBatchSums, clip_gradients
-from lyceum.models.frozen import (
-    AverageSettings,
-    FrozenCopy,
-    FrozenModel,
-    ReferenceSettings,
-    TeacherSettings,
-    freeze,
-)
+from lyceum.models.frozen import FrozenCopy, FrozenModel, FrozenSettings, TeacherSettings, freeze
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -74,13 +67,11 @@ class FsdpConfig(LocalConfig):
         *,
         total_steps: int,
         needs: frozenset[str],
-        teacher: TeacherSettings | None = None,
-        average: AverageSettings | None = None,
-        reference: ReferenceSettings | None = None,
+        frozen: FrozenSettings | None = None,
     ) -> FsdpLearner:
         if policy.sight is not None:
             raise RecipeError("learner.kind: got 'fsdp', which takes no model that sees yet; allowed: local")
-        to_all = link()
+        to_all, teacher = link(), None if frozen is None else frozen.teacher  # the only one that it offers
         number = next(_numbers)
         to_all.order(
             {
@@ -97,7 +88,7 @@ class FsdpConfig(LocalConfig):
         for parameter in policy.module.parameters() if to_all.size > 1 else ():
             to_all.spread(parameter)
         learner = FsdpLearner(
-            policy, self, to_all, policy.device.type, number, total_steps=total_steps, needs=needs, teacher=teacher
+            policy, self, to_all, policy.device.type, number, total_steps=total_steps, needs=needs, frozen=frozen
         )
         _learners[number] = learner
         return learner
@@ -135,7 +126,7 @@ def serve(load: Callable[[], Policy]) -> None:
             order["learner"],
             total_steps=order["total_steps"],
             needs=frozenset(order["needs"]),
-            teacher=None if order["teacher"] is None else TeacherSettings(**order["teacher"]),
+            frozen=None if order["teacher"] is None else FrozenSettings(TeacherSettings(**order["teacher"])),
         )
     close()
 
@@ -176,21 +167,16 @@ class FsdpLearner(LocalLearner):
         *,
         total_steps: int,
         needs: frozenset[str],
-        teacher: TeacherSettings | None = None,
+        frozen: FrozenSettings | None = None,
     ) -> None:
         self.link, self.mesh, self.number, self.whole = to_all, to_all.mesh(device), number, policy
         own = Policy(copy.deepcopy(policy.module), policy.tokenizer)
-        super().__init__(own, config, total_steps=total_steps, needs=needs, teacher=teacher)
+        super().__init__(own, config, total_steps=total_steps, needs=needs, frozen=frozen)
         self._seen = self._versions()
         self._forest: Forest | None = None
         self._graph: dict[str, Tensor] = {}
 
-    def _freeze(
-        self,
-        names: frozenset[FrozenName],
-        teacher: TeacherSettings | None,
-        reference: ReferenceSettings | None = None,
-    ) -> dict[FrozenName, FrozenModel]:
+    def _freeze(self, names: frozenset[FrozenName], of: FrozenSettings) -> dict[FrozenName, FrozenModel]:
         """Frozen models, and every weight shared out: adapters are kept as shares, a copy is made of whole weights."""
         shares: frozenset[FrozenName] = names & {"reference"} if self.policy.adapters else frozenset()
         if shares and any(p.requires_grad for p in self.policy.output.parameters()):
@@ -198,10 +184,10 @@ class FsdpLearner(LocalLearner):
                 "model.lora.target_modules: got the output layer, whose reference learner.kind 'fsdp' cannot keep; "
                 "allowed: other layers, or learner.kind=local"
             )
-        frozen = freeze(self.policy, names - shares, teacher)
+        frozen = freeze(self.policy, names - shares, of)
         copies = [model.policy.module for model in frozen.values() if isinstance(model, FrozenCopy)]
         self.root = shared_out([self.policy.module, *copies], self.value_head, self.mesh)
-        return frozen | freeze(self.policy, shares, teacher)
+        return frozen | freeze(self.policy, shares, of)
 
     # Orders --------------------------------------------------------------------------------------------------------
 

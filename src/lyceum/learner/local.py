@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 from jaxtyping import Float, Int
 from pydantic import Field
@@ -45,16 +45,7 @@ from lyceum.learner._forward import (
     send_back,
     still_needed,
 )
-from lyceum.models.frozen import (
-    AverageSettings,
-    FrozenModel,
-    ReferenceSettings,
-    SlowAverage,
-    Soup,
-    TeacherSettings,
-    copy_values,
-    freeze,
-)
+from lyceum.models.frozen import FrozenModel, FrozenSettings, SlowAverage, Soup, copy_values, freeze
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.routers import Routers, routed
@@ -162,19 +153,9 @@ class LocalConfig(LearnerSettings):
         *,
         total_steps: int,
         needs: frozenset[str],
-        teacher: TeacherSettings | None = None,
-        average: AverageSettings | None = None,
-        reference: ReferenceSettings | None = None,
+        frozen: FrozenSettings | None = None,
     ) -> LocalLearner:
-        return LocalLearner(
-            policy,
-            self,
-            total_steps=total_steps,
-            needs=needs,
-            teacher=teacher,
-            average=average,
-            reference=reference,
-        )
+        return LocalLearner(policy, self, total_steps=total_steps, needs=needs, frozen=frozen)
 
 
 def learning_rate(update: int, config: LocalConfig, total_steps: int) -> float:
@@ -201,9 +182,7 @@ class LocalLearner:
         total_steps: number of steps of the stage, for the learning-rate schedule.
         needs: what objective and credit will request; a frozen model or a value head is made only if they do, and the
             drift of each step is measured.
-        teacher: the frozen model to learn from, where there is one.
-        average: how its slow average follows the policy, where there is one.
-        reference: the models whose average the reference is; None: it is the policy as it is now.
+        frozen: the stage's settings of the frozen models; None: it has none of its own.
     """
 
     def __init__(
@@ -213,9 +192,7 @@ class LocalLearner:
         *,
         total_steps: int,
         needs: frozenset[str],
-        teacher: TeacherSettings | None = None,
-        average: AverageSettings | None = None,
-        reference: ReferenceSettings | None = None,
+        frozen: FrozenSettings | None = None,
     ) -> None:
         if policy.by_rows is not None and not policy.trains_over_trees and config.layout == "tree":
             raise RecipeError(
@@ -231,12 +208,8 @@ class LocalLearner:
         self.value_head = self._make_value_head() if needs & {"value", "old_value"} else None
         names: tuple[FrozenName, ...] = get_args(FrozenName)
         asked: frozenset[FrozenName] = frozenset(n for n in names if needs & {n, f"{n}_logprob"})
-        self.frozen = self._freeze(asked, teacher, reference)
-        self.average: SlowAverage | None = None
-        if "average" in asked:
-            if average is None:
-                raise ValueError("a slow average is needed, and the stage has no settings of one")
-            self.average = self.frozen["average"] = SlowAverage(policy, average)
+        self.frozen = self._freeze(asked, frozen or FrozenSettings())
+        self.average = cast(SlowAverage | None, self.frozen.get("average"))
         parameters = [p for p in policy.module.parameters() if p.requires_grad]
         parameters += list(self.value_head.parameters()) if self.value_head else []
         self.parameters = parameters
@@ -296,13 +269,8 @@ class LocalLearner:
         nn.init.zeros_(head.bias)
         return head
 
-    def _freeze(
-        self,
-        names: frozenset[FrozenName],
-        teacher: TeacherSettings | None,
-        reference: ReferenceSettings | None = None,
-    ) -> dict[FrozenName, FrozenModel]:
-        return freeze(self.policy, names, teacher, reference)
+    def _freeze(self, names: frozenset[FrozenName], of: FrozenSettings) -> dict[FrozenName, FrozenModel]:
+        return freeze(self.policy, names, of)
 
     # Before credit -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -312,30 +313,43 @@ def _same_shapes(key: str, path: str, its_own: Shapes, policys: Shapes) -> None:
     )
 
 
-def freeze(
-    policy: Policy,
-    names: frozenset[FrozenName],
-    teacher: TeacherSettings | None,
-    reference: ReferenceSettings | None = None,
-) -> dict[FrozenName, FrozenModel]:
-    """The reference, which is the policy as it is now or an average of models, and the teacher, where they are among
-    these names.
+@dataclass(frozen=True)
+class FrozenSettings:
+    """A stage's settings of the models that it reads and does not train; None where it has none.
+
+    Attributes:
+        teacher: the model to learn from.
+        average: how the slow average follows the policy.
+        reference: the models whose average the reference is; None: it is the policy as it is now.
+    """
+
+    teacher: TeacherSettings | None = None
+    average: AverageSettings | None = None
+    reference: ReferenceSettings | None = None
+
+
+def freeze(policy: Policy, names: frozenset[FrozenName], of: FrozenSettings) -> dict[FrozenName, FrozenModel]:
+    """Those of the reference, the teacher and the slow average that are among these names.
 
     Raises:
-        ValueError: a teacher is needed and there are no settings of one.
+        ValueError: a teacher or an average is needed and there are no settings of one.
         RecipeError: a model cannot be loaded.
     """
     models: dict[FrozenName, FrozenModel] = {}
-    if "reference" in names and reference is not None:
-        models["reference"] = Soup(policy, reference)
+    if "reference" in names and of.reference is not None:
+        models["reference"] = Soup(policy, of.reference)
     elif "reference" in names and policy.adapters:
         models["reference"] = FrozenAdapters(policy)
     elif "reference" in names:
         models["reference"] = FrozenCopy(Policy(copy.deepcopy(policy.module), policy.tokenizer), saved=True)
     if "teacher" in names:
-        if teacher is None:
+        if of.teacher is None:
             raise ValueError("a teacher is needed, and the stage has no settings of one")
-        models["teacher"] = FrozenCopy(load_teacher(teacher, policy), saved=False)
+        models["teacher"] = FrozenCopy(load_teacher(of.teacher, policy), saved=False)
+    if "average" in names:
+        if of.average is None:
+            raise ValueError("a slow average is needed, and the stage has no settings of one")
+        models["average"] = SlowAverage(policy, of.average)
     return models
 
 

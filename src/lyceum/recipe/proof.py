@@ -68,8 +68,6 @@ def stages(*steps: int, tasks: int = 4) -> list[str]:
 LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]
 """Steps at the full learning rate, after which some ratios have left their bounds."""
 
-SMOLLM2 = "models/smollm2-135m-instruct"
-FLAT_ROLLOUT = f"rollout={FLAT}"
 LEARNS = "groups/with_gradient"
 GIVEN = {
     LEARNS: "groups whose outcomes differ, of which a credit or an objective makes something else",
@@ -84,9 +82,6 @@ WITHOUT_PENALTY = {"reward=[task]": "grades"}
 
 WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
 """Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
-
-ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
-"""Programs: another process takes longer to start than they take."""
 
 JUDGES = [
     *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -377,18 +376,11 @@ class Run:
         self._require_restored()
         if step % self._rollouts_every and not always:
             return None
-        import pyarrow.parquet as parquet  # here: a slow import that only runs that write rollouts need
-
-        from lyceum.run.rollout_table import trajectory_table
+        from lyceum.run.rollout_table import as_parquet, trajectory_table  # here: imports pyarrow, which is slow
 
         limit, known = self._max_trajectories, self._token_text
         table = trajectory_table(step, trees, advantage, decode, limit=limit, token_text=known)
-        content = BytesIO()
-        # Measured on 256 short rows: without dictionaries a sixth smaller than with them, in two thirds of the time.
-        parquet.write_table(
-            table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
-        )
-        return self._write_record("rollouts", f"step-{step:06d}.parquet", content.getvalue())
+        return self._write_record("rollouts", f"step-{step:06d}.parquet", as_parquet(table))
 
     def digests(self, step: int, by_room: Mapping[str, Any]) -> None:
         """Write a step's digests (see :mod:`lyceum.run.digests`)."""

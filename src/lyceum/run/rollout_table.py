@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,16 @@ SCHEMA = pa.schema(
         ("task", pa.string()),
     ]
 )
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """A table as the content of a file."""
+    content = BytesIO()
+    # Measured on 256 short rows: without dictionaries a sixth smaller than with them, in two thirds of the time.
+    parquet.write_table(
+        table, content, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
+    )
+    return content.getvalue()
 
 
 def trajectory_table(

@@ -26,6 +26,7 @@ from lyceum.core.types import Grade, Hint, JudgedStep, Origin, Task, no_choices
 from lyceum.core.user_files import user_file
 from lyceum.run._format_2 import row_3, schema_2
 from lyceum.run.codec import decode, encode
+from lyceum.run.rollout_table import as_parquet
 from lyceum.utils.numbers import plain, python_number
 
 FOLDER = "trees"
@@ -155,16 +156,7 @@ NODE = _node(pa.float32())
 
 def write_trees(step: StepTrees) -> bytes:
     """At least one group as the content of a file."""
-    content = BytesIO()
-    parquet.write_table(
-        _table(step),
-        content,
-        compression="zstd",
-        use_dictionary=False,
-        write_statistics=False,
-        write_page_checksum=True,
-    )
-    return content.getvalue()
+    return as_parquet(_table(step))
 
 
 def _table(step: StepTrees) -> pa.Table:

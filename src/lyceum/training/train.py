@@ -17,8 +17,7 @@ from lyceum.core.settings import EngineSettings, StageSettings
 from lyceum.core.sources import gradable, left_out, prompt_hashes, without
 from lyceum.core.tree import Tree
 from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
-from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks
-from lyceum.evaluation.workers import begun
+from lyceum.evaluation.held_out import EvaluationResult, Evaluator, begun, first_tasks
 from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import bytes_of, load_policy, load_tokenizer, save_policy
@@ -30,9 +29,8 @@ from lyceum.recipe.schema import Recipe, by_clock
 from lyceum.reward.base import Combined, allow_code, combine, named_code
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.run.checkpoint import CheckpointError
+from lyceum.run.files import changed, check_output, checksums, input_paths
 from lyceum.run.folder import INITIAL, KEPT, Run
-from lyceum.run.inputs import changed, checksums
-from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.trackers import require_login
 from lyceum.training.sizes import Sizes, told
 from lyceum.training.stages.method import Method

@@ -23,8 +23,7 @@ from lyceum.core.tallies import risen, with_added, without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import GoesOn, State
 from lyceum.core.waves import Wave
-from lyceum.evaluation.held_out import HeldOut
-from lyceum.evaluation.workers import held_out_elsewhere
+from lyceum.evaluation.held_out import HeldOut, held_out_elsewhere
 from lyceum.models.load import load_policy
 from lyceum.recipe.schema import parse
 from lyceum.runtime.processes import Processes, read_state, same, unpacked, what_differs

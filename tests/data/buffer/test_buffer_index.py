@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.data.buffer._index import Index
+from lyceum.data.buffer.base import Index
 
 
 def index(*files: tuple[int, list[float]], most: int = 100) -> Index:

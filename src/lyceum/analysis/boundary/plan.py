@@ -12,13 +12,12 @@ from typing import Any
 from lyceum.analysis._labels import by_label
 from lyceum.analysis.boundary.result import Boundary, Perplexity, boundary, perplexity
 from lyceum.analysis.boundary.samples import ModelSamples, TaskSamples, read_samples
+from lyceum.analysis.measure import Measurement
 from lyceum.core.solution import ladder_of, levels_of
 from lyceum.core.tree import Tree, reasons_ungraded
 from lyceum.core.types import Grade, Hint, Scored, Task, verdict_reader
 from lyceum.core.waves import Done
-from lyceum.evaluation.held_out import EVALUATE, Draws, HeldOut, first_tasks, held_out_wave
-from lyceum.evaluation.measure import Measurement
-from lyceum.evaluation.workers import begun
+from lyceum.evaluation.held_out import EVALUATE, Draws, HeldOut, begun, first_tasks, held_out_wave
 from lyceum.guidance.base import leaks
 from lyceum.models.load import load_policy
 from lyceum.models.packed_paths import path_logprobs
@@ -26,8 +25,8 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
 from lyceum.reward.base import allow_code, combine
 from lyceum.rollout.flat import Flat
+from lyceum.run.files import check_output, input_paths
 from lyceum.run.folder import check_name
-from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import is_run
 from lyceum.tasks.rows import written_row
 from lyceum.utils.aio import run_async

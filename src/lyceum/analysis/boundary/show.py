@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.table import Table
 
 from lyceum.analysis.boundary.result import Boundary, SolvedTask, sentences
+from lyceum.analysis.plots import accuracy_figure, label_ends, line_style
 from lyceum.evaluation.intervals import Interval
-from lyceum.training.view.plots import accuracy_figure, label_ends, line_style
 from lyceum.training.view.report import page_of
 
 MOST_NAMES = 8

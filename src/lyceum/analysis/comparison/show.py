@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from lyceum.analysis.comparison.result import Comparison, RecipeResult
+from lyceum.analysis.plots import accuracy_figure, count, label_ends, line_style
 from lyceum.evaluation.intervals import Interval
-from lyceum.training.view.plots import accuracy_figure, count, label_ends, line_style
 from lyceum.utils.numbers import level_order
 
 MOST_COLUMNS = 4

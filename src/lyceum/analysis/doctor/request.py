@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from lyceum.analysis.measure import model_settings
 from lyceum.core.settings import EngineSettings, LearnerSettings
 from lyceum.core.types import Task
-from lyceum.evaluation.measure import model_settings
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, load_tokenizer
 from lyceum.models.prompts import check_prompts

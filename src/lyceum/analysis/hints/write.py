@@ -24,13 +24,13 @@ from pydantic import ValidationError
 
 from lyceum.analysis.hints.ladders import LadderSettings, Nonsense, read_ladder, request_for, without_leaks
 from lyceum.analysis.hints.writers import EndpointWriter, EngineWriter, Writer, WriterError
+from lyceum.analysis.measure import engine_settings, model_settings
 from lyceum.core.component import explain
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Hint, Sampling, Task, TaskSource
-from lyceum.evaluation.measure import engine_settings, model_settings
 from lyceum.models.load import check_model
 from lyceum.recipe.schema import Overrides, Recipe, apply_overrides, read_override, tasks_from_text
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.tasks.rows import written_row
 from lyceum.utils import progress as display
 from lyceum.utils.aio import gather, run_async

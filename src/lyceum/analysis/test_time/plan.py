@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lyceum.analysis.measure import Measurement
 from lyceum.analysis.test_time.request import SearchRequest
 from lyceum.analysis.test_time.result import SearchResult
 from lyceum.analysis.test_time.run import GrownTrees, Valued, grow, measure
@@ -16,10 +17,9 @@ from lyceum.analysis.test_time.strategy_result import REQUEST, Folder, StrategyR
 from lyceum.core.settings import Composition
 from lyceum.core.tree import Tree
 from lyceum.core.types import Grader, Task
-from lyceum.evaluation.measure import Measurement
 from lyceum.models.policy import Policy
 from lyceum.recipe.schema import Overrides
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 from lyceum.utils.garbage_collection import only_new

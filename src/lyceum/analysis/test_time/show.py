@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lyceum.training.view.plots import accuracy_figure, count, label_ends, line_style
+from lyceum.analysis.plots import accuracy_figure, count, label_ends, line_style
 from lyceum.utils.numbers import level_order, share
 
 ORACLE = "#999999"

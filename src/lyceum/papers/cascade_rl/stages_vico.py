@@ -159,14 +159,11 @@ class VisualConsistencyRun(SupervisedRun):
             "rate/routed_compressed": float((logit <= 0).float().mean()),
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        of_router = {"optimizer": self.optimizer.state_dict(), "ratios": self.ratios}
-        return {**super().state_dict(), "router": of_router}
+    def own_state(self) -> dict[str, Any]:
+        return {"router": {"optimizer": self.optimizer.state_dict(), "ratios": self.ratios}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        state = dict(state)
-        require_keys("stage.router", given=state["router"], needed=("optimizer", "ratios"))
-        of_router = state.pop("router")
-        super().load_state_dict(state)
+    def load_own_state(self, state: Mapping[str, Any]) -> None:
+        of_router = state["router"]
+        require_keys("stage.router", given=of_router, needed=("optimizer", "ratios"))
         self.optimizer.load_state_dict(of_router["optimizer"])
         self.ratios = list(of_router["ratios"])

@@ -1,6 +1,9 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import ONE_AT_A_TIME, WRITES_PROGRAMS, Proof, stages
+from lyceum.recipe.proof import WRITES_PROGRAMS, Proof, stages
+
+ONE_AT_A_TIME = ["reward.0.processes=1", "reward.1.processes=1"]
+"""Programs: another process takes longer to start than they take."""
 
 PROOFS = {
     "rethinkmcts": Proof(

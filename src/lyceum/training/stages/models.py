@@ -12,6 +12,7 @@ from lyceum.core.roles import Roles
 from lyceum.core.types import Engine, Learner
 from lyceum.engine.by_model import EngineByModel
 from lyceum.learner.by_model import LearnerByModel
+from lyceum.models.frozen import FrozenSettings
 from lyceum.models.policy import Policy
 
 if TYPE_CHECKING:
@@ -40,17 +41,8 @@ def learner_of(
     """
     of = stage.composition()
     reference = None if of.reference is None else of.reference.of_run(stages)
-    learners = [
-        stage.learner.build(
-            policy,
-            total_steps=total_steps,
-            needs=needs,
-            teacher=of.teacher,
-            average=of.average,
-            reference=reference,
-        )
-        for policy in policies
-    ]
+    frozen = FrozenSettings(of.teacher, of.average, reference)
+    learners = [stage.learner.build(policy, total_steps=total_steps, needs=needs, frozen=frozen) for policy in policies]
     if of.roles is None or len(learners) == 1:
         return learners[0]
     return LearnerByModel(dict(zip(of.roles.models, learners, strict=True)))

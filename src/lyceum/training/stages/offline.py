@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
-from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
 from lyceum.core.settings import (
@@ -30,7 +30,7 @@ from lyceum.core.settings import (
     StageSettings,
     ValueSettings,
 )
-from lyceum.core.types import Credited, Sampling, StepMetrics
+from lyceum.core.types import Credited, Sampling, State, StepMetrics
 from lyceum.models.frozen import ReferenceSettings, TeacherSettings
 from lyceum.objective.base import Terms
 from lyceum.training.stages._gathered import GatheredGroups
@@ -39,7 +39,7 @@ from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.models import learner_of, scored_under
-from lyceum.training.stages.session import Session
+from lyceum.training.stages.session import Session, StageLoop
 from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, steps_in_words
 from lyceum.utils.lazy_imports import torch
 
@@ -157,8 +157,10 @@ class Offline(StageSettings):
         return OfflineRun(self, session)
 
 
-class OfflineRun:
+class OfflineRun(StageLoop):
     """The loop and its state."""
+
+    stateful = ("credit", "objective", "learner", "ending")
 
     def __init__(self, settings: Offline, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -250,25 +252,10 @@ class OfflineRun:
         self.ending.observe(await session.finish_step(self, metrics, expected_steps=self.last))
         session.rollouts(step, groups, forest, credited, always=self.over)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "parts": self.data.parts,
-            "credit": self.credit.state_dict(),
-            "objective": self.objective.state_dict(),
-            "learner": self.learner.state_dict(),
-            "sampler": self.sampler.state_dict() if self.step else self.entered,
-            "ending": self.ending.state_dict(),
-        }
+    def own_state(self) -> dict[str, Any]:
+        return {"parts": self.data.parts, "sampler": self.sampler.state_dict() if self.step else self.entered}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=self.state_dict())
-        self.step = state["step"]
+    def load_own_state(self, state: State) -> None:
         self.data.parts = state["parts"] if self.step else 0
-        self.credit.load_state_dict(state["credit"])
-        self.objective.load_state_dict(state["objective"])
-        self.learner.load_state_dict(state["learner"])
         self.sampler.load_state_dict(state["sampler"])
         self.entered = copy.deepcopy(state["sampler"])
-        self.ending.load_state_dict(state["ending"])
-        self.engine.version = self.session.first_step + self.step

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 
-from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
 from lyceum.core.roles import Roles
@@ -29,7 +29,7 @@ from lyceum.core.settings import (
     StageSettings,
     ValueSettings,
 )
-from lyceum.core.types import Credited, EndingCurriculum, Origin, Stateful, StepMetrics
+from lyceum.core.types import Credited, EndingCurriculum, Origin, State, StepMetrics
 from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
 from lyceum.training.stages._auxiliary import Auxiliary
@@ -38,7 +38,7 @@ from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, ro
 from lyceum.training.stages._sampling import Sampler
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.models import learner_of, models_of, scored_under
-from lyceum.training.stages.session import Session
+from lyceum.training.stages.session import Session, StageLoop
 from lyceum.training.stages.stopping import Ending, UntilOnline, ends_in_words, last_step, note, steps_in_words
 
 
@@ -192,8 +192,10 @@ class Online(StageSettings):
         return OnlineRun(self, session)
 
 
-class OnlineRun:
+class OnlineRun(StageLoop):
     """The loop and its state."""
+
+    stateful = ("credit", "objective", "learner", "sampler", "source", "ending")
 
     def __init__(self, settings: Online, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -338,22 +340,9 @@ class OnlineRun:
         trained = forest.trainable(forest.rows(), self.objective.origins)
         return bool((credited.advantage[trained] != 0).any())
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "also": [each.state_dict() for each in self.also]} | {
-            name: part.state_dict() for name, part in self.parts.items()
-        }
+    def own_state(self) -> dict[str, Any]:
+        return {"also": [each.state_dict() for each in self.also]}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=self.state_dict())
-        self.step = state["step"]
-        for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+    def load_own_state(self, state: State) -> None:
         for each, saved in zip(self.also, state["also"], strict=True):
             each.load_state_dict(saved)
-        self.engine.version = self.session.first_step + self.step
-
-    @property
-    def parts(self) -> dict[str, Stateful]:
-        """What has state, by its name in checkpoints."""
-        named = ("credit", "objective", "learner", "sampler", "source", "ending")
-        return {name: getattr(self, name) for name in named}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
-from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import build_forest
 from lyceum.core.group import Group
 from lyceum.core.needs import Need
@@ -28,12 +28,12 @@ from lyceum.core.settings import (
 from lyceum.core.spans import TokenEnds
 from lyceum.core.steps import Steps
 from lyceum.core.tree import Node, Tree
-from lyceum.core.types import Example, Judgement, MarkedPath, TrainableValue
+from lyceum.core.types import Example, Judgement, MarkedPath, State, TrainableValue
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.model import answer_path
 from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
-from lyceum.training.stages.session import Session
+from lyceum.training.stages.session import Session, StageLoop
 from lyceum.utils.errors import NothingLearnt, RecipeError, nearest
 from lyceum.utils.numbers import mean
 from lyceum.value.labels import Factor, Labels, examples_for, judged_ends, outcome_of, pairs_of
@@ -129,8 +129,10 @@ class RewardModel(StageSettings):
         return RewardModelRun(self, session)
 
 
-class RewardModelRun:
+class RewardModelRun(StageLoop):
     """The loop and its state."""
+
+    stateful = ("learner", "sampler")
 
     def __init__(self, settings: RewardModel, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -237,20 +239,11 @@ class RewardModelRun:
         unseen = self.settings.labels == "steps" or of_answers
         return metrics | ({} if unseen else graded.step_errors(said))
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "fitted": self.fitted,
-            "learner": self.learner.state_dict(),
-            "sampler": self.sampler.state_dict(),
-        }
+    def own_state(self) -> dict[str, Any]:
+        return {"fitted": self.fitted}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=self.state_dict())
-        self.step, self.fitted = state["step"], state["fitted"]
-        self.learner.load_state_dict(state["learner"])
-        self.sampler.load_state_dict(state["sampler"])
-        self.engine.version = self.session.first_step + self.step
+    def load_own_state(self, state: State) -> None:
+        self.fitted = state["fitted"]
 
 
 class MarkedTrees:

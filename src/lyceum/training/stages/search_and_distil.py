@@ -6,14 +6,14 @@ The searches' trees also train the value model that guides the next round's sear
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from lyceum.core.component import Tokens, of_kind, require_keys, slot
+from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import build_forest
 from lyceum.core.group import Group
 from lyceum.core.settings import (
@@ -33,11 +33,11 @@ from lyceum.core.settings import (
     ValueSettings,
 )
 from lyceum.core.tree import Tree, is_correct
-from lyceum.core.types import Example, Learner, Task, Trace, Traces, TrainableValue
+from lyceum.core.types import Example, Learner, State, Task, Trace, Traces, TrainableValue
 from lyceum.models.demonstrations import demonstrated
 from lyceum.training.stages._metrics import rollout_metrics
 from lyceum.training.stages._sampling import Sampler
-from lyceum.training.stages.session import Session
+from lyceum.training.stages.session import Session, StageLoop
 from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words
 from lyceum.utils.aio import gather
 from lyceum.utils.lazy_imports import torch
@@ -148,8 +148,10 @@ class SearchAndDistil(StageSettings):
         return SearchAndDistilRun(self, session)
 
 
-class SearchAndDistilRun:
+class SearchAndDistilRun(StageLoop):
     """The loop and its state, which holds a round's traces once the round's first step is done."""
+
+    stateful = ("learner", "sampler", "ending")
 
     def __init__(self, settings: SearchAndDistil, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -299,22 +301,14 @@ class SearchAndDistilRun:
         """The step with which that round begins."""
         return self.end_of(self.round - 1)
 
-    def state_dict(self) -> dict[str, Any]:
+    def own_state(self) -> dict[str, Any]:
         return {
-            "step": self.step,
             "version": self.engine.version,  # not the step's where no weight has changed
-            "learner": self.learner.state_dict(),
-            "sampler": self.sampler.state_dict(),
             "first": self.first,
             "traces": [trace.state_dict() for trace in self.traces],
-            "ending": self.ending.state_dict(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=self.state_dict())
-        self.step, self.first = state["step"], state["first"]
-        self.learner.load_state_dict(state["learner"])
-        self.sampler.load_state_dict(state["sampler"])
+    def load_own_state(self, state: State) -> None:
+        self.first = state["first"]
         self.traces = [Trace.from_state(trace) for trace in state["traces"]]
-        self.ending.load_state_dict(state["ending"])
         self.engine.version = state["version"]

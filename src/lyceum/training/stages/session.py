@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from lyceum.core.component import require_keys
 from lyceum.core.forest import Forest, build_forest
 from lyceum.core.group import Group
 from lyceum.core.settings import EngineSettings, RewardSettings
 from lyceum.core.tree import Tree, details_ungraded, reasons_ungraded
-from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, StepMetrics, TaskSource
+from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, State, StepMetrics, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator
 from lyceum.models.load import save_adapters, save_policy
 from lyceum.models.policy import Policy
@@ -388,3 +389,35 @@ class Session:
             self.run.checkpoint(self.first_step + done, of_run | {"of_stage": state()})
         self._saved_at = time.monotonic()
         self.progress.saved(self.first_step + done)
+
+
+class StageLoop:
+    """The state of a stage's loop: its step, that of its parts, and what is its own.
+
+    Attributes:
+        stateful: names of the attributes that have state, by which a checkpoint has it.
+    """
+
+    stateful: ClassVar[tuple[str, ...]]
+    session: Session
+    step: int
+    engine: Engine
+
+    def own_state(self) -> dict[str, Any]:
+        """What else a resumed stage needs."""
+        return {}
+
+    def load_own_state(self, state: State) -> None:
+        """Called with the whole state, when the parts have theirs."""
+
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name).state_dict() for name in self.stateful}
+        return {"step": self.step} | parts | self.own_state()
+
+    def load_state_dict(self, state: State) -> None:
+        require_keys("stage", given=state, needed=self.state_dict())
+        self.step = state["step"]
+        for name in self.stateful:
+            getattr(self, name).load_state_dict(state[name])
+        self.engine.version = self.session.first_step + self.step
+        self.load_own_state(state)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Settings, of_kind, require_keys, slot
+from lyceum.core.component import Settings, of_kind, slot
 from lyceum.core.settings import (
     Composition,
     CurriculumSettings,
@@ -23,7 +23,7 @@ from lyceum.core.types import Exchange, Task, TaskSource
 from lyceum.models.demonstrations import demonstrated_episode
 from lyceum.models.frozen import copy_values
 from lyceum.models.prompts import check_prompts
-from lyceum.training.stages.session import Session
+from lyceum.training.stages.session import Session, StageLoop
 from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, last_step, note, steps_in_words
 from lyceum.utils.errors import RecipeError
 
@@ -96,8 +96,10 @@ class SupervisedStage(StageSettings):
         return SupervisedRun(self, session)
 
 
-class SupervisedRun:
+class SupervisedRun(StageLoop):
     """The loop and its state."""
+
+    stateful = ("learner", "curriculum", "ending")
 
     def __init__(self, settings: SupervisedStage, session: Session) -> None:
         self.settings, self.session = settings, session
@@ -151,22 +153,6 @@ class SupervisedRun:
             demonstrated_episode(policy, task, episode_of(self.source, task), longest)
             for task in policy.foreseen(tasks)
         ]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "learner": self.learner.state_dict(),
-            "curriculum": self.curriculum.state_dict(),
-            "ending": self.ending.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_keys("stage", given=state, needed=("step", "learner", "curriculum", "ending"))
-        self.step = state["step"]
-        self.learner.load_state_dict(state["learner"])
-        self.curriculum.load_state_dict(state["curriculum"])
-        self.ending.load_state_dict(state["ending"])
-        self.engine.version = self.session.first_step + self.step
 
 
 def episode_of(source: TaskSource, task: Task) -> Sequence[Exchange]:

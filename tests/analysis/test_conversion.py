@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import lyceum
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.convert import PLACEHOLDER, convert
+from lyceum.analysis.conversion.read import read_configuration
+from lyceum.analysis.conversion.shell import commands
 from lyceum.cli.outcome import main
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.convert import PLACEHOLDER, convert
-from lyceum.recipe.conversion.read import read_configuration
-from lyceum.recipe.conversion.shell import commands
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import rehearse
 from lyceum.utils.documents import read_yaml

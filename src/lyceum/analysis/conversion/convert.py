@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lyceum.recipe.conversion import openrlhf, trl, verl
-from lyceum.recipe.conversion.configuration import Configuration, Script
-from lyceum.recipe.conversion.read import read_configuration
-from lyceum.recipe.conversion.rules import Converted, converted
-from lyceum.recipe.conversion.trl_given import IMITATED, PAIRS, RulesOfRows
+from lyceum.analysis.conversion import openrlhf, trl, verl
+from lyceum.analysis.conversion.configuration import Configuration, Script
+from lyceum.analysis.conversion.read import read_configuration
+from lyceum.analysis.conversion.rules import Converted, converted
+from lyceum.analysis.conversion.trl_given import IMITATED, PAIRS, RulesOfRows
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils.documents import write_yaml
 from lyceum.utils.errors import RecipeError

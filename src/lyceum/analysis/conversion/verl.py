@@ -10,19 +10,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import (
-    FAR,
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import (
     TRUST,
     Converted,
     Rule,
     asked,
-    by_name,
-    by_table,
+    epochs,
+    every,
     is_so,
     never,
     none,
+    of_generalised,
+    only,
     shown,
+    tabled,
     to,
     whole,
 )
@@ -102,37 +104,17 @@ def aggregate(of: Configuration, value: Any) -> Converted:
     if value == "seq-mean-token-sum-norm":
         longest = int(of.number(f"{ACTOR}.loss_scale_factor", of.number("data.max_response_length", 512)))
         return is_so({"objective.aggregate": "constant", "objective.constant": longest})
-    return by_name_of(of, f"{ACTOR}.loss_agg_mode", value)
-
-
-def by_name_of(of: Configuration, key: str, value: Any) -> Converted:
-    name = by_name(of.library, key)
-    assert name is not None
-    return by_table(name, value)
+    return tabled(f"{ACTOR}.loss_agg_mode")(of, value)
 
 
 def token_level(of: Configuration, value: Any) -> Converted:
     return is_so({"objective.aggregate": "token" if value else "sequence"})
 
 
-def of_generalised(key: str) -> Rule:
-    """gamma and lambda, which only generalised advantages have."""
-
-    def rule(of: Configuration, value: Any) -> Converted:
-        used = (of["algorithm.adv_estimator"] or "gae") == "gae"
-        return is_so({f"credit.{key}": value}) if used else none("of adv_estimator=gae alone")
-
-    return rule
-
-
-def epochs(of: Configuration, value: Any) -> Converted:
+def passes(of: Configuration, value: Any) -> Converted:
     if of.number("trainer.total_training_steps", 0):
         return is_so({"epochs": int(value)})
-    return is_so({"epochs": int(value), "steps": FAR}, "the epochs end the run")
-
-
-def every(key: str) -> Rule:
-    return lambda of, value: is_so({key: max(0, int(value))})
+    return epochs(of, value)
 
 
 def kept(of: Configuration, value: Any) -> Converted:
@@ -148,12 +130,7 @@ def waves(of: Configuration, value: Any) -> Converted:
 
 
 def adapters(key: str) -> Rule:
-    def rule(of: Configuration, value: Any) -> Converted:
-        if not of.number("actor_rollout_ref.model.lora_rank", 0):
-            return none("lora_rank 0: no adapters")
-        return is_so({key: value})
-
-    return rule
+    return only(lambda of: of.number("actor_rollout_ref.model.lora_rank", 0), to(key), "lora_rank 0: no adapters")
 
 
 def evaluated(key: str) -> Rule:
@@ -202,10 +179,6 @@ def overlong(of: Configuration, value: Any) -> Converted:
     return is_so({"reward.overlong": part | {"weight": float(found.get("penalty_factor") or 1.0)}})
 
 
-def trainer_name(of: Configuration, value: Any) -> Converted:
-    return is_so({"name": str(value)})
-
-
 RULES: Mapping[str, Rule] = {
     "data.train_files": of_files("tasks.path"),
     "data.val_files": of_files("evaluate.tasks.path"),
@@ -229,19 +202,19 @@ RULES: Mapping[str, Rule] = {
     f"{ACTOR}.use_token_level_loss": token_level,
     f"{ACTOR}.ppo_max_token_len_per_gpu": to("learner.micro_batch_tokens"),
     f"{ACTOR}.optim.lr_warmup_steps": every("learner.warmup_steps"),
-    "algorithm.gamma": of_generalised("gamma"),
-    "algorithm.lam": of_generalised("lam"),
+    "algorithm.gamma": of_generalised("gamma", "algorithm.adv_estimator"),
+    "algorithm.lam": of_generalised("lam", "algorithm.adv_estimator"),
     f"{ROLLOUT}.top_k": lambda of, value: is_so({"rollout.sampling.top_k": max(0, value)}),
     f"{ROLLOUT}.val_kwargs.temperature": evaluated("temperature"),
     f"{ROLLOUT}.val_kwargs.top_p": evaluated("top_p"),
     f"{ROLLOUT}.val_kwargs.top_k": evaluated("top_k"),
     f"{ROLLOUT}.val_kwargs.do_sample": sampled,
-    "trainer.total_epochs": epochs,
+    "trainer.total_epochs": passes,
     "trainer.save_freq": every("checkpoint_every"),
     "trainer.max_actor_ckpt_to_keep": to("keep_checkpoints"),
     "trainer.test_freq": every("evaluate.every"),
     "trainer.logger": tracked,
-    "trainer.experiment_name": trainer_name,
+    "trainer.experiment_name": lambda of, value: is_so({"name": str(value)}),
     "trainer.default_local_dir": to("output"),
     "trainer.project_name": lambda of, value: none("a tracker's name; output is the folder of the runs"),
     "algorithm.filter_groups.enable": kept,

@@ -10,8 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import FAR, Converted, Rule, by_name, by_table, is_so, none, shown, to
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import (
+    Converted,
+    Rule,
+    epochs,
+    every,
+    half_precision,
+    is_so,
+    none,
+    of_generalised,
+    only,
+    shown,
+    tabled,
+    to,
+)
 
 DEFAULTS: Mapping[str, Any] = {
     **{"n_samples_per_prompt": 1, "rollout_batch_size": 1024, "train_batch_size": 128, "generate_max_len": 1024},
@@ -75,20 +88,6 @@ def clip(of: Configuration, value: Any) -> Converted:
     return is_so({"objective.clip_low": low, "objective.clip_high": high})
 
 
-def estimator(of: Configuration, value: Any) -> Converted:
-    name = by_name(of.library, "advantage_estimator")
-    assert name is not None
-    return by_table(name, value)
-
-
-def of_generalised(key: str) -> Rule:
-    def rule(of: Configuration, value: Any) -> Converted:
-        used = (of["advantage_estimator"] or "gae") == "gae"
-        return is_so({f"credit.{key}": value}) if used else none("of advantage_estimator=gae alone")
-
-    return rule
-
-
 def schedule(of: Configuration, value: Any) -> Converted:
     kinds = {
         "cosine_with_min_lr": {"learner.schedule": "cosine", "learner.final_lr_share": 0.1},
@@ -108,19 +107,8 @@ def kept(of: Configuration, value: Any) -> Converted:
     return none("collect.keep=solved-between collect.solved_low=LOW collect.solved_high=HIGH, of verdicts")
 
 
-def every(key: str) -> Rule:
-    return lambda of, value: is_so({key: max(0, int(value))})
-
-
-def epochs(of: Configuration, value: Any) -> Converted:
-    return is_so({"epochs": int(value), "steps": FAR}, "the epochs end the run")
-
-
 def adapters(key: str) -> Rule:
-    def rule(of: Configuration, value: Any) -> Converted:
-        return is_so({key: value}) if of.number("lora_rank", 0) else none("lora_rank 0: no adapters")
-
-    return rule
+    return only(lambda of: of.number("lora_rank", 0), to(key), "lora_rank 0: no adapters")
 
 
 def output(of: Configuration, value: Any) -> Converted:
@@ -187,9 +175,9 @@ RULES: Mapping[str, Rule] = {
     "generate_max_len": to("rollout.sampling.max_completion_tokens"),
     "temperature": to("rollout.sampling.temperature"),
     "top_p": to("rollout.sampling.top_p"),
-    "advantage_estimator": estimator,
-    "gamma": of_generalised("gamma"),
-    "lambd": of_generalised("lam"),
+    "advantage_estimator": tabled("advantage_estimator"),
+    "gamma": of_generalised("gamma", "advantage_estimator"),
+    "lambd": of_generalised("lam", "advantage_estimator"),
     "lr_scheduler": schedule,
     "adam_betas": to("learner.betas"),
     "dynamic_filtering": kept,
@@ -197,7 +185,7 @@ RULES: Mapping[str, Rule] = {
     "num_episodes": epochs,
     "save_steps": every("checkpoint_every"),
     "eval_steps": every("evaluate.every"),
-    "bf16": lambda of, value: is_so({"learner.autocast": "bfloat16" if value else "none"}),
+    "bf16": half_precision,
     "param_dtype": lambda of, value: (
         is_so({"learner.autocast": "bfloat16"}) if value in ("bf16", "bfloat16") else none("learner.autocast")
     ),

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from lyceum.cli.app import app
-from lyceum.core.component import kinds
-from lyceum.core.paper_folders import SLOTS, shipped
-from lyceum.recipe.files import read_merged, recipe_names, recipe_text
-from lyceum.recipe.papers import (
+from lyceum.analysis.papers import (
     BESIDES,
     DONE,
     EVIDENCE,
@@ -29,6 +25,10 @@ from lyceum.recipe.papers import (
     read_row,
     row_of,
 )
+from lyceum.cli.app import app
+from lyceum.core.component import kinds
+from lyceum.core.paper_folders import SLOTS, shipped
+from lyceum.recipe.files import read_merged, recipe_names, recipe_text
 
 ROOT = Path(__file__).parents[2]
 ROWS = papers()
@@ -38,7 +38,7 @@ WORKS, REST = PAGE.split("\n## Mechanism only\n")
 
 
 def test_the_page_is_that_of_the_rows_and_the_recipes():
-    # Catches a row or recipe that was added or changed without `python -m lyceum.recipe.papers > docs/papers.md`.
+    # Catches a row or recipe that was added or changed without `python -m lyceum.analysis.papers > docs/papers.md`.
     assert (ROOT / "docs/papers.md").read_text() == PAGE
 
 

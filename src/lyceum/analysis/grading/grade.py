@@ -13,6 +13,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lyceum.analysis.grading.rows import (
+    MOST_TOGETHER,
+    Completion,
+    GradedColumns,
+    check_completions,
+    check_file,
+    read_completions,
+    read_rollouts,
+    rollout_files,
+)
+from lyceum.analysis.keys import KEYS_OF_COLUMNS, refuse_unknown
+from lyceum.analysis.measure import engine_settings, model_settings
 from lyceum.core.component import explain, kinds
 from lyceum.core.needs import FROZEN
 from lyceum.core.tree import LOGGED, Node, UnknownTokens
@@ -34,18 +46,6 @@ from lyceum.core.types import (
     Task,
     verdict_reader,
 )
-from lyceum.evaluation.keys import KEYS_OF_COLUMNS, refuse_unknown
-from lyceum.evaluation.measure import engine_settings, model_settings
-from lyceum.evaluation.rows_to_grade import (
-    MOST_TOGETHER,
-    Completion,
-    GradedColumns,
-    check_completions,
-    check_file,
-    read_completions,
-    read_rollouts,
-    rollout_files,
-)
 from lyceum.models.load import check_model, load_policy
 from lyceum.models.policy import Policy
 from lyceum.recipe.files import recipe_names
@@ -60,7 +60,7 @@ from lyceum.recipe.schema import (
     trusting_own,
 )
 from lyceum.reward.base import Combined, allow_code, combine, named_code, to_judge
-from lyceum.run.outputs import check_output, input_paths
+from lyceum.run.files import check_output, input_paths
 from lyceum.run.reader import is_run, read_recipe
 from lyceum.tasks import base
 from lyceum.utils.aio import run_async

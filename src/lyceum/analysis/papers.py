@@ -2,7 +2,7 @@
 
 The rows are in ``papers.jsonl``, those of papers' folders in each one's ``row.json``; how a recipe differs from its
 paper is in the comments of the recipe's file.
-``python -m lyceum.recipe.papers > docs/papers.md`` writes both as a page.
+``python -m lyceum.analysis.papers > docs/papers.md`` writes both as a page.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def papers() -> list[Paper]:
     Raises:
         RecipeError: a row is not whole; it names the row and the key.
     """
-    text = (files("lyceum.recipe") / "papers.jsonl").read_text(encoding="utf-8")
+    text = (files("lyceum.analysis") / "papers.jsonl").read_text(encoding="utf-8")
     lines = enumerate(text.splitlines(), start=1)
     listed = [read_row(f"papers.jsonl, row {number}", read_json(line)) for number, line in lines]
     rows = ((folder, row_of(folder)) for folder in folders_of_papers())
@@ -318,7 +318,7 @@ HEAD = """# Papers
 
 Which papers lyceum reproduces, by which recipe, and where the recipe differs from its paper.
 
-<!-- Made by `python -m lyceum.recipe.papers > docs/papers.md` from src/lyceum/recipe/papers.jsonl and the recipes. -->
+<!-- Made by `python -m lyceum.analysis.papers > docs/papers.md` from papers.jsonl beside it and the recipes. -->
 
 `lyceum papers TEXT` searches this list (`--state`, `--after`, `--shown` select); `lyceum train NAME` runs a recipe;
 `lyceum recipes show NAME` prints every setting of it.

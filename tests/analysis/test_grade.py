@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lyceum
+from lyceum.analysis.grading import rows as rows_to_grade
 from lyceum.cli import main
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Origin, Task
-from lyceum.evaluation import rows_to_grade
 from lyceum.reward import pool as pools
 from lyceum.run.rollout_table import trajectory_table
 from lyceum.utils.errors import RecipeError
@@ -208,7 +208,7 @@ def test_a_parquet_file_is_read_like_json_lines_and_a_row_too_long_is_skipped(mo
 
 def test_rows_are_read_only_as_far_ahead_as_their_size_allows(monkeypatch):
     write("rows.jsonl", *({**GOOD, "completion": "x" * 1000} for _ in range(300)))
-    monkeypatch.setattr("lyceum.evaluation.grade.WAITING_BYTES", 20_000)
+    monkeypatch.setattr("lyceum.analysis.grading.grade.WAITING_BYTES", 20_000)
     ahead, read, written = [], [0], [0]
 
     def counted(*args):
@@ -217,7 +217,7 @@ def test_rows_are_read_only_as_far_ahead_as_their_size_allows(monkeypatch):
             ahead.append(read[0] - written[0])
             yield row
 
-    monkeypatch.setattr("lyceum.evaluation.grade.read_completions", counted)
+    monkeypatch.setattr("lyceum.analysis.grading.grade.read_completions", counted)
 
     def each(line):
         written[0] += 1

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lyceum.analysis.papers import FAMILIES, family_of, papers
 from lyceum.core.paper_folders import SLOTS
 from lyceum.recipe.files import extended, read_merged, recipe_names, recipe_text
-from lyceum.recipe.papers import FAMILIES, family_of, papers
 from lyceum.utils.documents import read_yaml
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from lyceum.analysis.conversion import trl
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import Converted, Rule, asked, is_so, never, none, shown, to
 from lyceum.objective.dpo import PairLossName
-from lyceum.recipe.conversion import trl
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import Converted, Rule, asked, is_so, never, none, shown, to
 
 _USUAL: Mapping[str, Any] = {
     **{"lr_scheduler_type": "linear", "adam_beta1": 0.9, "weight_decay": 0.0, "warmup_steps": 0, "save_steps": 500},

@@ -11,14 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lyceum.analysis.keys import refuse_unknown
 from lyceum.core.component import MOST_SAMPLES, explain, kinds
 from lyceum.core.settings import Composition, EngineSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Sampling, Task, TaskSource
-from lyceum.evaluation.held_out import EvaluationResult, Evaluator, first_tasks, why_nothing_graded
-from lyceum.evaluation.keys import refuse_unknown
+from lyceum.evaluation.held_out import EvaluationResult, Evaluator, begun, first_tasks, why_nothing_graded
 from lyceum.evaluation.statistics import summarise
-from lyceum.evaluation.workers import begun
 from lyceum.models.limits import context_of
 from lyceum.models.load import (
     BASE,
@@ -43,8 +42,8 @@ from lyceum.recipe.schema import (
     trusting_own,
 )
 from lyceum.reward.base import Combined, allow_code, combine
+from lyceum.run.files import check_output, input_paths
 from lyceum.run.folder import recover
-from lyceum.run.outputs import check_output, input_paths
 from lyceum.run.reader import read_recipe
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lyceum.analysis.plots import PALETTE
 from lyceum.recipe.other_names import metric_elsewhere
 from lyceum.run.reader import RunFolder
-from lyceum.training.view.plots import PALETTE
 from lyceum.utils.errors import RecipeError, nearest
 
 HELDOUT = "heldout/overall"

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration
-from lyceum.recipe.conversion.rules import (
-    FAR,
+from lyceum.analysis.conversion import rules
+from lyceum.analysis.conversion.configuration import Configuration
+from lyceum.analysis.conversion.rules import (
     TRUST,
     Converted,
     Rule,
@@ -25,6 +25,7 @@ from lyceum.recipe.conversion.rules import (
     is_so,
     never,
     none,
+    only,
     shown,
     to,
     where,
@@ -107,7 +108,7 @@ def epochs(of: Configuration, value: Any) -> Converted:
         return none("max_steps ends the run")
     if value != int(value):
         return none("epochs, whole ones here")
-    return is_so({"epochs": int(value), "steps": FAR}, "the epochs end the run")
+    return rules.epochs(of, value)
 
 
 def warm_up(of: Configuration, value: Any) -> Converted:
@@ -165,10 +166,7 @@ def schedule_arguments(of: Configuration, value: Any) -> Converted:
 
 
 def adapters(key: str) -> Rule:
-    def rule(of: Configuration, value: Any) -> Converted:
-        return is_so({key: value}) if of["use_peft"] else none("without use_peft there are no adapters")
-
-    return rule
+    return only(lambda of: of["use_peft"], to(key), "without use_peft there are no adapters")
 
 
 def use_peft(of: Configuration, value: Any) -> Converted:
@@ -196,10 +194,6 @@ def of_model(of: Configuration, value: Any) -> Converted:
     if isinstance(value, Mapping) and len(value) == 1 and (name := value.get("torch_dtype") or value.get("dtype")):
         return dtype(of, name)
     return none("each by itself: model.dtype, model.device")
-
-
-def bf16(of: Configuration, value: Any) -> Converted:
-    return is_so({"learner.autocast": "bfloat16" if value else "none"})
 
 
 def output(of: Configuration, value: Any) -> Converted:
@@ -319,13 +313,11 @@ RULES: Mapping[str, Rule] = {
     "model_init_kwargs": of_model,
     "torch_dtype": dtype,
     "dtype": dtype,
-    "bf16": bf16,
+    "bf16": rules.half_precision,
     "fp16": asked(never("there is no loss scaling: learner.autocast=bfloat16"), OFF),
     "chat_template": never("a file of its own: model.chat_template=FILE.jinja"),
     "use_vllm": where({True: {"engine.kind": "vllm"}, False: {"engine.kind": "embedded"}}, "engine"),
-    "vllm_max_model_length": lambda of, value: (
-        is_so({"engine.max_model_len": value}) if of["use_vllm"] else none("of vLLM, which is off")
-    ),
+    "vllm_max_model_length": only(lambda of: of["use_vllm"], to("engine.max_model_len"), "of vLLM, which is off"),
     "vllm_importance_sampling_correction": where(
         {True: {"objective.importance.mode": "truncate"}, False: {"objective.importance.mode": "none"}},
         "objective.importance.mode",

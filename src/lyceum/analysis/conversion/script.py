@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Script, Trainer, Unread
+from lyceum.analysis.conversion.configuration import Configuration, Script, Trainer, Unread
 from lyceum.utils.errors import RecipeError
 
 MOST_VALUES = 100_000

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Library, Trainer, Unread
-from lyceum.recipe.conversion.script import read_script
-from lyceum.recipe.conversion.shell import commands
+from lyceum.analysis.conversion.configuration import Configuration, Library, Trainer, Unread
+from lyceum.analysis.conversion.script import read_script
+from lyceum.analysis.conversion.shell import commands
 from lyceum.recipe.other_names import BLOCKS
 from lyceum.utils.documents import DOCUMENT, DocumentError, read_json, read_yaml
 from lyceum.utils.errors import RecipeError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from lyceum.analysis.grading.rows import GradedColumns
 from lyceum.core.types import Sampling
-from lyceum.evaluation.rows_to_grade import GradedColumns
 from lyceum.recipe.other_names import known_elsewhere
 from lyceum.recipe.schema import Recipe
 from lyceum.utils.errors import RecipeError, nearest

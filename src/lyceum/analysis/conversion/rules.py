@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lyceum.recipe.conversion.configuration import Configuration, Library, Unread
+from lyceum.analysis.conversion.configuration import Configuration, Library, Unread
 from lyceum.recipe.other_names import OtherName, other_names
 from lyceum.utils.documents import read_yaml
 
@@ -65,6 +65,45 @@ def where(values: Mapping[Any, Mapping[str, Any]], other: str) -> Rule:
 def asked(by: Rule, otherwise: str) -> Rule:
     """A rule for a value that is on; one that is off is what a recipe has anyway."""
     return lambda of, value: by(of, value) if value not in (False, None, "no", "none", "") else none(otherwise)
+
+
+def only(where: Callable[[Configuration], Any], by: Rule, otherwise: str) -> Rule:
+    """A rule for configurations of which something is so; in others the key means nothing."""
+    return lambda of, value: by(of, value) if where(of) else none(otherwise)
+
+
+def every(key: str) -> Rule:
+    """Steps between; -1 is never."""
+    return lambda of, value: is_so({key: max(0, int(value))})
+
+
+def epochs(of: Configuration, value: Any) -> Converted:
+    return is_so({"epochs": int(value), "steps": FAR}, "the epochs end the run")
+
+
+def half_precision(of: Configuration, value: Any) -> Converted:
+    return is_so({"learner.autocast": "bfloat16" if value else "none"})
+
+
+def of_generalised(key: str, estimator: str) -> Rule:
+    """gamma and lambda, which only generalised advantages have.
+
+    Args:
+        estimator: key of the estimator, by default gae.
+    """
+    name = estimator.rpartition(".")[2]
+    return only(lambda of: (of[estimator] or "gae") == "gae", to(f"credit.{key}"), f"of {name}=gae alone")
+
+
+def tabled(key: str) -> Rule:
+    """What the table of names says of a key that it has."""
+
+    def rule(of: Configuration, value: Any) -> Converted:
+        name = by_name(of.library, key)
+        assert name is not None
+        return by_table(name, value)
+
+    return rule
 
 
 def converted(of: Configuration, rules: Mapping[str, Rule], key: str, value: Any) -> Converted:

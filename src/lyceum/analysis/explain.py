@@ -1,4 +1,4 @@
-"""Describes settings from their pydantic models: type, bounds, default, meaning."""
+"""Describes components and settings from their pydantic models: type, bounds, default, meaning, paper and file."""
 
 from __future__ import annotations
 
@@ -8,18 +8,73 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import lyceum
+from lyceum.analysis.papers import cited
+from lyceum.core import own_components
+from lyceum.core.component import Component, find, kinds
+from lyceum.core.paper_folders import SLOTS, folder_of
+from lyceum.utils.documents import write_yaml
+from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import plain, to_json
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
+
+
+def asked_for(slot: str | None, kind: str | None) -> dict[str, Any]:
+    """Slot -> its kinds, of the slot that was named or of all."""
+    if slot is not None and slot not in SLOTS:
+        raise RecipeError(f"slot: got {slot!r}{nearest(slot, SLOTS)}; allowed: {', '.join(SLOTS)}")
+    if kind is not None and slot is not None and own_components.is_code(kind):
+        with own_components.trusting({kind}):
+            own = find(slot, kind)
+        assert own is not None
+        return {slot: {kind: own}}
+    found = {name: kinds(name) for name in ([slot] if slot is not None else SLOTS)}
+    if kind is not None and slot is not None and kind not in found[slot]:
+        raise RecipeError(f"kind: got {kind!r}{nearest(kind, found[slot])}; allowed: {', '.join(found[slot])}")
+    return found
+
+
+def having(text: str, slot: str, components: dict[str, Any]) -> dict[str, Any]:
+    """The components of a slot that have every word of a text."""
+    words = text.casefold().split()
+
+    def searched(kind: str, component: dict[str, Any]) -> str:
+        return " ".join([slot, kind, component["about"], *where(component)]).casefold()
+
+    return {kind: of for kind, of in components.items() if all(word in searched(kind, of) for word in words)}
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """What a component is, its equations, its settings and its place."""
+    return {"about": about(model), "equations": equations(model), "settings": settings(model)} | place_of(model)
+
+
+def where(component: dict[str, Any]) -> list[str]:
+    """The lines that name a component's paper and its file, each where there is one."""
+    cited = [component["title"], *([f"arXiv:{component['arxiv']}"] if component["arxiv"] else [])]
+    return [line for line in (", ".join(cited) if component["paper"] else "", component["file"] or "") if line]
+
+
+def place_of(model: type[BaseModel]) -> dict[str, str | None]:
+    """The paper whose folder a component is in, its short title and its number on arXiv, and the component's file,
+    lyceum's below the package; None where there is none."""
+    file, package = own_components.file_of(model), Path(lyceum.__file__).parent
+    folder = folder_of(file)
+    shown = file if file is None or not Path(file).is_relative_to(package) else str(Path(file).relative_to(package))
+    title, arxiv = (None, None) if folder is None else cited(folder)
+    return {"paper": None if folder is None else folder.name, "title": title, "arxiv": arxiv, "file": shown}
 
 
 def about(model: type[BaseModel]) -> str:
@@ -191,3 +246,39 @@ def _is_list(annotation: Any) -> bool:
 
 def _is_union(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def commented(value: Any, width: int, indent: str = "") -> list[str]:
+    """Settings as YAML, each key with its meaning as a comment of so many columns, and for a slot the kinds of it."""
+    lines: list[str] = []
+    if "kind" in type(value).model_fields:
+        lines.append(f"{indent}kind: {value.kind}")
+    for name, field in type(value).model_fields.items():
+        if name == "kind":
+            continue
+        inner = getattr(value, name)
+        about = meaning(type(value), name)
+        bounds = bounds_of(field)
+        slot = slot_of(field)
+        others = f" One of: {', '.join(kinds(slot))}." if slot is not None and kinds(slot) else ""
+        comment = f"{about}{others}{f' ({bounds})' if bounds else ''}"
+        lines += [f"{indent}# {line}" for line in wrap(comment, max(40, width - len(indent)))]
+        if hasattr(type(inner), "model_fields"):
+            lines += [f"{indent}{name}:", *commented(inner, width, indent + "  ")]
+        elif isinstance(inner, tuple) and inner and isinstance(inner[0], Component):
+            lines.append(f"{indent}{name}:")
+            for item in inner:
+                first, *rest = commented(item, width, indent + "    ")
+                lines += [f"{indent}  - {first.strip()}", *rest]
+        else:
+            lines += _plain_yaml(name, inner, indent)
+    return lines
+
+
+def _plain_yaml(name: str, value: Any, indent: str) -> list[str]:
+    value = plain_settings(value)
+    style = None if isinstance(value, Mapping) and value else True
+    text = write_yaml({name: value}, default_flow_style=style, width=10_000).strip()
+    if style and text.startswith("{") and text.endswith("}"):
+        text = text[1:-1]
+    return [f"{indent}{line}" for line in text.split("\n")]
