@@ -16,7 +16,7 @@ import typer
 from lyceum.cli.options import Json
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import Output, printing
-from lyceum.utils.exit_codes import FAILED
+from lyceum.utils.errors import FAILED
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import quoted
 
