@@ -574,9 +574,6 @@ class DataSettings(Component, slot="data"):
 class ReplaySettings(Component, slot="buffer"):
     """Which recorded groups are trained beside those that a step samples."""
 
-    stores: ClassVar[bool] = False
-    """Whether the stage's own groups are written to the run's folder, where later stages and other runs find them."""
-
     share: float = Field(default=0.5, gt=0, le=16)
     """Recorded groups per step, relative to ``tasks_per_step`` (no unit); fewer where fewer are there."""
     instead: bool = False
