@@ -20,8 +20,7 @@ from lyceum.analysis.proving import without_metrics
 from lyceum.cli import main
 from lyceum.core.settings import Composition
 from lyceum.core.types import Request, Sampling
-from lyceum.engine._server_process import OwnServer
-from lyceum.engine._servers import Servers
+from lyceum.engine._servers import OwnServer, Servers
 from lyceum.engine.embedded import EmbeddedConfig
 from lyceum.engine.vllm_server import VllmServerConfig
 from lyceum.models.load import ModelSettings, load_policy
@@ -633,7 +632,7 @@ def test_a_server_that_was_started_ends_with_all_its_processes(stand_in, tmp_pat
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
 def test_a_server_that_was_started_ends_where_the_run_is_killed(stand_in, tmp_path):
-    program = "import sys, time; from lyceum.engine._server_process import OwnServer; OwnServer(sys.argv[1], [], {}); "
+    program = "import sys, time; from lyceum.engine._servers import OwnServer; OwnServer(sys.argv[1], [], {}); "
     run = subprocess.Popen([sys.executable, "-c", program + "time.sleep(600)", str(stand_in)])
     of_server = pids(tmp_path)
     os.kill(run.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from lyceum.core.sources import ShowsEpisodes
 from lyceum.core.tree import Node
 from lyceum.core.types import Exchange, Origin
 from lyceum.environment.rooms import RoomsEnvironment
-from lyceum.models.scratch_worlds import word_tokenizer
+from lyceum.models.scratch_words import world_tokenizer
 from lyceum.tasks.chain import Chain
 from lyceum.tasks.rooms import House, HouseState, Rooms, house_of, legal, played, text_of
 from lyceum.utils.aio import run_async
@@ -123,7 +123,7 @@ def test_houses_are_on_one_side_of_the_split():
 
 
 def test_every_word_is_one_token():
-    tokenizer = word_tokenizer()
+    tokenizer = world_tokenizer()
     for task in TASKS[:40]:
         for said, seen in [*SOURCE.episode(task), (task.messages[0]["content"], "")]:
             for text in (said, seen):

@@ -16,7 +16,7 @@ from lyceum.models import policy as policy_module
 from lyceum.models.frozen import FrozenAdapters, FrozenCopy, FrozenSettings, TeacherSettings
 from lyceum.models.load import LoraSettings, ModelSettings, _with_adapters
 from lyceum.models.policy import Policy
-from lyceum.objective.base import policy_objective
+from lyceum.objective.base import PolicyObjective
 from lyceum.objective.reinforce import ReinforceLoss
 
 V = 99
@@ -97,7 +97,7 @@ def objective(*reductions, loss):
     def surrogate(batch):
         return loss(batch), {}
 
-    return policy_objective(ReinforceLoss(), surrogate, reductions=reductions)
+    return PolicyObjective(ReinforceLoss(), surrogate, reductions=reductions)
 
 
 def no_credit(of):

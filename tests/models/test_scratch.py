@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lyceum.models.scratch import build_scratch, character_tokenizer
-from lyceum.models.scratch_stories import build_scratch_stories
+from lyceum.models.scratch_words import build_scratch_stories
 from lyceum.tasks.chain import make_task, retried
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Origin, Task
-from lyceum.objective._siblings import StepPair, sibling_pairs
+from lyceum.objective._pairs import StepPair, sibling_pairs
 from lyceum.objective.dpo import DPO
 from lyceum.papers.orpo.objective_orpo import ORPO
 

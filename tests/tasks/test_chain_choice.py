@@ -1,10 +1,7 @@
-import asyncio
-
-from fake_task import NO_MODEL
-
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
-from lyceum.tasks.chain_choice import ChainChoice, grade_leaves, make_task
+from lyceum.tasks.base import grade_after_mark
+from lyceum.tasks.chain_choice import ChainChoice, make_task
 
 SOURCE = ChainChoice().build("train", 0)
 TASK = make_task("t", 37, [8, -2], [51, 43, 97, 60])  # 37+8 = 45, -2 = 43, the second option
@@ -30,7 +27,7 @@ def test_the_letter_alone_is_correct_and_truncated_completions_never_are():
     def correct(text, finish="stop"):
         leaf = Node(None, [0], Origin.PROMPT).add([1], Origin.POLICY, text)
         leaf.finish = finish
-        return asyncio.run(grade_leaves(TASK, [leaf], NO_MODEL))[0].correct
+        return grade_after_mark(TASK, leaf).correct
 
     assert correct("37+8=45-2=43#B")
     assert not correct("37+8=45-2=43#43")

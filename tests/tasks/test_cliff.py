@@ -1,11 +1,9 @@
-import asyncio
-
 import pytest
-from fake_task import NO_MODEL
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Hint, Origin
-from lyceum.tasks.cliff import Cliff, CliffDemonstrations, grade_leaves, hinted, hints_of, make_task, results_of
+from lyceum.tasks.base import grade_after_mark
+from lyceum.tasks.cliff import Cliff, CliffDemonstrations, hinted, hints_of, make_task, results_of
 
 
 def leaf_of(task, text, finish="stop"):
@@ -15,9 +13,7 @@ def leaf_of(task, text, finish="stop"):
 
 
 def verdicts(task, *texts, finish="stop"):
-    return [
-        grade.correct for grade in asyncio.run(grade_leaves(task, [leaf_of(task, t, finish) for t in texts], NO_MODEL))
-    ]
+    return [grade_after_mark(task, leaf_of(task, text, finish)).correct for text in texts]
 
 
 def test_a_star_takes_its_operand_off():

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Hint, Origin
-from lyceum.models.scratch_stories import word_tokenizer
+from lyceum.models.scratch_words import story_tokenizer
 from lyceum.tasks.stories import Stories
 
 LEVELS = tuple(range(9))
@@ -178,7 +178,7 @@ def test_hints_go_from_how_to_which_to_the_first_steps_and_never_give_the_last(i
 def test_a_word_is_a_token_and_a_text_is_its_tokens(index, seed, variety):
     source = Stories(levels=LEVELS, variety=variety).build("train", seed)
     task = source[index]
-    tokenizer = word_tokenizer()
+    tokenizer = story_tokenizer()
     texts = [text_of(source.hinted(task, Hint(**hint))) for hint in task.columns["hints"]]
     for text in [*texts, task.columns["demonstration"]]:
         ids = tokenizer.encode(text)
@@ -191,7 +191,7 @@ def test_a_word_is_a_token_and_a_text_is_its_tokens(index, seed, variety):
 
 
 def test_other_text_is_read_letter_by_letter():
-    tokenizer = word_tokenizer()
+    tokenizer = story_tokenizer()
     text = " Annabel has 123 apples, Ann 12.\n"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode(" Anna"))[0] == " "

@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import STOPPED
+from lyceum.utils.errors import STOPPED
 
 
 @takes("lyceum.api:boundary", "tasks samples n hints SAMPLING reward seed workers output unsolved")

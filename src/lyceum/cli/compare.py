@@ -11,7 +11,7 @@ from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
 from lyceum.core import paper_folders
-from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
 
 
 @takes("lyceum.api:compare", "seeds tokens jobs name output")

@@ -12,7 +12,7 @@ from rich.text import Text
 from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import FAILED
+from lyceum.utils.errors import FAILED
 
 if TYPE_CHECKING:  # it imports what is examined, and --help does not need it
     from lyceum.analysis.doctor.result import CheckResult

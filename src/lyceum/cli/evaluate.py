@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import FAILED, NOTHING_LEARNT
+from lyceum.utils.errors import FAILED, NOTHING_LEARNT
 
 
 @takes("lyceum.api:evaluate", "tasks k n samples SAMPLING reward greedy seed workers output")

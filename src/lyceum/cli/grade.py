@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.options import takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import NOTHING_LEARNT
+from lyceum.utils.errors import NOTHING_LEARNT
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,7 +9,7 @@ import typer
 from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import FAILED
+from lyceum.utils.errors import FAILED
 
 
 @takes(

@@ -13,8 +13,7 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
-from lyceum.utils.errors import RecipeError, RunError, bounded
-from lyceum.utils.exit_codes import FAILED, STOPPED, UNUSABLE
+from lyceum.utils.errors import FAILED, STOPPED, UNUSABLE, RecipeError, RunError, bounded
 from lyceum.utils.numbers import to_json
 from lyceum.utils.terminal import Console, printable
 from lyceum.utils.threads import wait_passively

@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.options import Json
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import FAILED
+from lyceum.utils.errors import FAILED
 
 
 def command(

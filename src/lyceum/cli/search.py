@@ -10,7 +10,7 @@ import typer
 from lyceum.cli.options import Json, Model, takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
-from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
 
 
 @takes("lyceum.api:search", "tasks strategy sizes value tokens n SAMPLING reward seed output")

@@ -15,7 +15,7 @@ from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.core import paper_folders
-from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it

@@ -58,6 +58,7 @@ Gift = (
         "unfinished",  # trajectories that go on in the next step
         "state-values",  # each state of a trajectory, the prompt included, has the value model's value (``Node.value``)
         "constrained-tokens",  # sampling under a constraint
+        "environment",  # something answers the policy's turns
         # Of the reward.
         "verifier",  # it can be asked on the way, which no test-time search can
         "tasks-verifier",  # it is the tasks' own
@@ -100,7 +101,8 @@ GIVERS: Mapping[Gift, str] = {
     **dict.fromkeys(("token-budgets", "prefix-lengths"), "curriculum"),
     **dict.fromkeys(("prefixes", "played-roles"), "guidance"),
     **dict.fromkeys(
-        ("company", "samples", "trajectories", "state-values", "unfinished", "constrained-tokens"), "rollout"
+        ("company", "samples", "trajectories", "state-values", "unfinished", "constrained-tokens", "environment"),
+        "rollout",
     ),
     **dict.fromkeys(("value", "judgements", "value-training"), "value"),
     **dict.fromkeys(("step-tokens", "relative-entropy", "value-targets", "episode-advantages"), "credit"),
@@ -131,6 +133,7 @@ LACKING: Mapping[Gift, str] = {
     "samples": "{got} with {who}, which sets the number of samples; allowed: one with samples, such as 'flat'",
     "trajectories": "{got} with {who}, which says how each trajectory begins; allowed: a rollout with a number of "
     "samples or trajectories",
+    "environment": "{own} with {given}, which has no environment; allowed: a rollout with one, such as 'turns'",
     "state-values": "{got}, which does not have every state valued, as {who} reads it; allowed: {able} with others "
     "'value'",
     "value": "{got}, but {who} reads it; allowed: {kinds}",

@@ -64,10 +64,13 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
+Sizing = Literal["samples", "trajectories", "iterations"]
+
+
 class Size(NamedTuple):
     """How many trajectories per task a rollout samples, or how many searches it makes; None: no fixed number."""
 
-    setting: Literal["samples", "trajectories", "iterations"]
+    setting: Sizing
     number: int | None
 
 
@@ -116,6 +119,8 @@ class RolloutSettings(Component, slot="rollout"):
     """Settings that replace its defaults in test-time search, where no verifier is available."""
     continues: ClassVar[bool] = True
     """Whether it goes on from nodes of the tree, which the engine may keep in its cache until then."""
+    sized_by: ClassVar[Sizing | None] = None
+    """The setting for the number of trajectories per task, where the curriculum sets none; None without one."""
 
     sampling: Sampling = Sampling()
     """How tokens are drawn."""
@@ -125,8 +130,8 @@ class RolloutSettings(Component, slot="rollout"):
 
     @property
     def size(self) -> Size | None:
-        """The setting for the number of trajectories per task, where the curriculum sets none; None without one."""
-        return None
+        """What ``sized_by`` names, and its value."""
+        return None if self.sized_by is None else Size(self.sized_by, getattr(self, self.sized_by))
 
     @property
     def by_clock(self) -> bool:
@@ -148,7 +153,11 @@ class RolloutSettings(Component, slot="rollout"):
         Raises:
             RecipeError: it has no such size.
         """
-        raise RecipeError(f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one")
+        if self.sized_by is None:
+            raise RecipeError(
+                f"kind: got {self.kind!r}, which has no number of trajectories to set; allowed: another one"
+            )
+        return self.model_copy(update={self.sized_by: n})
 
     def independent(self) -> RolloutSettings | None:
         """What evaluations sample by: a rollout with ``samples`` trajectories, independent of each other, that does as
@@ -562,9 +571,6 @@ class DataSettings(Component, slot="data"):
 
 class ReplaySettings(Component, slot="buffer"):
     """Which recorded groups are trained beside those that a step samples."""
-
-    stores: ClassVar[bool] = False
-    """Whether the stage's own groups are written to the run's folder, where later stages and other runs find them."""
 
     share: float = Field(default=0.5, gt=0, le=16)
     """Recorded groups per step, relative to ``tasks_per_step`` (no unit); fewer where fewer are there."""

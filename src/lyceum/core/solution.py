@@ -28,6 +28,10 @@ class Solution:
     before: str = ""
     between: str = ""
 
+    @classmethod
+    def all_but_last(cls, steps: Sequence[str], *, before: str = "", between: str = "") -> Solution:
+        return cls(tuple(steps[:-1]), len(steps), before, between)
+
     def count(self, share: float) -> int:
         """Number of steps in a hint of this fraction of the solution: the nearest number that may be given."""
         return max(0, min(round(share * self.total), len(self.steps)))
@@ -48,14 +52,14 @@ def written_solution(task: Task) -> Solution | None:
     """
     steps = task.columns.get("steps")
     if isinstance(steps, Sequence) and len(steps) > 1 and all(isinstance(step, str) for step in steps):
-        return Solution(tuple(steps[:-1]), len(steps), before="The solution begins:\n", between="\n")
+        return Solution.all_but_last(steps, before="The solution begins:\n", between="\n")
     demonstration = task.columns.get("demonstration")
     if isinstance(demonstration, str):
         pieces = demonstration.strip().splitlines(keepends=True)
         if len(pieces) < LINES:
             pieces = re.findall(r"\S+\s*", demonstration)
         if len(pieces) > 1:
-            return Solution(tuple(pieces[:-1]), len(pieces), before="The solution begins:\n")
+            return Solution.all_but_last(pieces, before="The solution begins:\n")
     texts = [hint.text for hint in levels_of(ladder_of(task), ("solution",))]
     if not texts:
         return None

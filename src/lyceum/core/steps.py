@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import Settings
 from lyceum.core.needs import Need
-from lyceum.core.settings import Composition
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Sampling
 from lyceum.utils.seeds import counter_seed
@@ -71,26 +70,6 @@ class Steps(Settings):
     def longest_path(self, sampling: Sampling, depth: int) -> int:
         """Maximum steps per path: ``depth``, or fewer where steps of a fixed length use up all tokens before."""
         return min(depth, -(-sampling.max_completion_tokens // self.tokens)) if self.by == "tokens" else depth
-
-    def too_small_for_a_path(
-        self, kind: str, stage: Composition, sampling: Sampling, depth: int, max_nodes: int | None = None
-    ) -> list[str]:
-        """One line per budget of a search that is too small for one path of full length."""
-        steps = self.longest_path(sampling, depth)
-        tokens = min(sampling.max_completion_tokens, steps * self.tokens)
-        limit = stage.max_tokens_per_task
-        lines: list[str] = []
-        if limit is not None and limit < tokens:
-            lines.append(
-                f"max_tokens_per_task: got {limit}, but one path of rollout.kind '{kind}' may be {tokens} tokens long; "
-                f"allowed: {tokens} or more, or a smaller rollout.sampling.max_completion_tokens"
-            )
-        if max_nodes is not None and max_nodes < steps:
-            lines.append(
-                f"rollout.max_nodes: got {max_nodes}, but one path may have {steps} nodes; "
-                f"allowed: {steps} or more, or a smaller rollout.depth"
-            )
-        return lines
 
     def cuts(self, model_logprob: Sequence[float]) -> list[int]:
         """Positions inside a draw where it is split, in tokens from its beginning."""

@@ -13,7 +13,7 @@ from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
 from lyceum.core.tree import Tree
 from lyceum.core.types import Task, TaskSource
-from lyceum.curriculum.base import TasksByCategory, categories_of, category_of
+from lyceum.curriculum.base import TasksByCategory, Unweighted, categories_of, category_of
 
 
 class CategorySettings(CurriculumSettings):
@@ -27,7 +27,7 @@ class CategorySettings(CurriculumSettings):
         categories_of(source, self.by)
 
 
-class CategoryBandit:
+class CategoryBandit(Unweighted):
     """Draws tasks by their category; a subclass computes the shares from the observed outcomes.
 
     Draw number k of a run is a function of (seed, k, shares at that time).
@@ -63,9 +63,6 @@ class CategoryBandit:
             if rollouts and tree.mean_abs_advantage is not None:
                 of_category[category_of(tree.task, self.by)].append((tree.mean_abs_advantage, rollouts))
         self.learn(of_category)
-
-    def weight(self, tree: Tree) -> float:
-        return 1.0
 
     def metrics(self) -> dict[str, float]:
         metrics = {f"drawn/{name}": float(self.drawn[name]) for name in self.tasks.names}

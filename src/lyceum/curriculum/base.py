@@ -128,7 +128,20 @@ def without_replacement(log_weight: Float[np.ndarray, " k"], n: int, rng: np.ran
     return [int(index) for index in np.argsort(-noisy, kind="stable")[:n]]
 
 
-class FromSource:
+class Unweighted:
+    """A curriculum that uses no outcomes and gives every tree the same weight, as far as a subclass does not."""
+
+    def observe(self, trees: Sequence[Tree]) -> None:
+        """Outcomes are not used."""
+
+    def weight(self, tree: Tree) -> float:
+        return 1.0
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+class FromSource(Unweighted):
     """A curriculum that draws from a source: its tasks, its metrics, and its state.
 
     A subclass whose state holds other values than numbers, texts, lists and dicts of these adds them in its own
@@ -142,12 +155,6 @@ class FromSource:
         require_tasks(source)
         self.source, self.seed = source, seed
         self._metrics: dict[str, float] = {}
-
-    def observe(self, trees: Sequence[Tree]) -> None:
-        """Outcomes are not used."""
-
-    def weight(self, tree: Tree) -> float:
-        return 1.0
 
     def metrics(self) -> dict[str, float]:
         return self._metrics

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from lyceum.core.component import require_keys
 from lyceum.core.settings import CurriculumSettings
-from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, Task, TaskSource
-from lyceum.curriculum.base import TasksByCategory
+from lyceum.curriculum.base import TasksByCategory, Unweighted
 from lyceum.models.policy import Policy
 from lyceum.utils.errors import RecipeError, nearest
 
@@ -43,7 +42,7 @@ class Subset(CurriculumSettings):
         return wanted
 
 
-class SubsetCurriculum:
+class SubsetCurriculum(Unweighted):
     """Cycles through the categories; its state is its position."""
 
     def __init__(self, settings: Subset, source: TaskSource, *, seed: int) -> None:
@@ -54,15 +53,6 @@ class SubsetCurriculum:
     def draw(self, n: int) -> list[Task]:
         first, self.drawn = self.drawn, self.drawn + n
         return [self.tasks.take(self.names[k % len(self.names)]) for k in range(first, self.drawn)]
-
-    def observe(self, trees: Sequence[Tree]) -> None:
-        """Outcomes are not used."""
-
-    def weight(self, tree: Tree) -> float:
-        return 1.0
-
-    def metrics(self) -> dict[str, float]:
-        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"drawn": self.drawn, "tasks": self.tasks.state_dict()}

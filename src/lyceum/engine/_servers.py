@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lyceum.engine._server_process import OwnServer
 from lyceum.engine._transfer import Published, transfer_by
 from lyceum.engine.vllm import ROUNDING, DrawnSequence, learner_logprobs
 from lyceum.models.policy import Policy
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
     from lyceum.engine._transfer import Weights
     from lyceum.engine.vllm_server import VllmServerConfig
+
+from lyceum.utils.child_processes import StartedServer
 
 OLDEST = (0, 32)
 """The oldest vLLM whose interface is the one that is asked here."""
@@ -557,3 +558,18 @@ OWN_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 def unusable(failure: ServerFailure) -> RecipeError:
     return RecipeError(f"engine: {failure}")
+
+
+class OwnServer(StartedServer):
+    """vLLM's server.
+
+    Args:
+        python: in whose environment vLLM is.
+        arguments: of ``vllm serve``, without host and port.
+        environment: variables that it has beside this process's.
+    """
+
+    def __init__(self, python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        # Not the command `vllm`, which the CPU build of 0.32 ends with an error: it looks for a package named vllm.
+        command = [python, "-m", "vllm.entrypoints.openai.api_server", *arguments, "--host", "127.0.0.1", "--port"]
+        super().__init__(lambda port: [*command, str(port)], environment)

@@ -483,6 +483,16 @@ def unservable(error: Exception) -> RecipeError:
     return RecipeError(f"engine.kind: vLLM cannot serve this model: {said[:500]}; allowed: 'embedded'")
 
 
+def served_architecture(policy: Policy, config: VllmConfig) -> tuple[Any, str, str]:
+    """A policy's configuration as vLLM is to read it, the same as JSON, and the data type of its weights there."""
+    architecture = copy.deepcopy(policy.causal.config)
+    architecture.architectures = [type(policy.causal).__name__]
+    # Without lyceum's own attention, which vLLM does not know.
+    written = {**architecture.to_dict(), "_attn_implementation": None}
+    dtype = str(policy.causal.dtype).removeprefix("torch.") if config.dtype == "model" else config.dtype
+    return architecture, to_json(written, other=str), dtype
+
+
 def caches_prefixes_on_cpu(architecture: Any) -> bool:
     """Whether vLLM (0.32) can keep prompts on a CPU. Its cache asks layers for their states inside a prompt that is
     longer than a block, and its kernel of Mamba-2 has the last one alone: it raises an IndexError."""
@@ -510,13 +520,9 @@ class Server:
     @classmethod
     def of(cls, policy: Policy, config: VllmConfig, max_model_len: int) -> Server:
         """The process's vLLM for this architecture and these settings; another one is shut down first."""
-        dtype = str(policy.causal.dtype).removeprefix("torch.") if config.dtype == "model" else config.dtype
-        architecture = copy.deepcopy(policy.causal.config)
-        architecture.architectures = [type(policy.causal).__name__]
-        # Without lyceum's own attention, which vLLM does not know.
-        written = {**architecture.to_dict(), "_attn_implementation": None}
+        architecture, written, dtype = served_architecture(policy, config)
         settings = config.model_copy(update={"model_logprob": True, "dtype": dtype, "max_model_len": max_model_len})
-        key = (to_json(written, other=str), settings)
+        key = (written, settings)
         if cls._current is None or cls._current.key != key:
             if cls._current is not None:
                 cls._current.close()

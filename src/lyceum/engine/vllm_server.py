@@ -9,7 +9,6 @@ Where no URL is given, one server is started on this machine and ended with the 
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import os
 import sys
@@ -36,6 +35,7 @@ from lyceum.engine.vllm import (
     entropy_tokens,
     require_room,
     sampling_params,
+    served_architecture,
 )
 from lyceum.engine.vllm_plugin import BACKEND
 from lyceum.models.load import UNTRAINED, ModelSettings, read_config
@@ -248,11 +248,8 @@ def servers_of(policy: Policy, config: VllmServerConfig, max_model_len: int) -> 
     settings = config.model_copy(update={"model_logprob": True})
     if config.urls:
         return Servers.of(("urls", settings), config, None).begun(policy)
-    dtype = str(policy.causal.dtype).removeprefix("torch.") if config.dtype == "model" else config.dtype
-    architecture = copy.deepcopy(policy.causal.config)
-    architecture.architectures = [type(policy.causal).__name__]
-    written = {**architecture.to_dict(), "_attn_implementation": None}  # without lyceum's own, which vLLM does not know
-    key = (to_json(written, other=str), dtype, max_model_len, settings)
+    architecture, written, dtype = served_architecture(policy, config)
+    key = (written, dtype, max_model_len, settings)
     with TemporaryDirectory() as folder:
         architecture.save_pretrained(folder)
         caches = caches_prefixes_on_cpu(architecture)

@@ -22,11 +22,11 @@ from lyceum.core.types import Message, Observation, Task, TaskSource, World
 from lyceum.core.user_files import describe
 from lyceum.environment.tools import cut, written
 from lyceum.tasks.games import NotAnAction, marked
+from lyceum.utils.child_processes import StartedServer
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.numbers import real, to_json
 from lyceum.utils.seeds import counter_seed
-from lyceum.utils.started_server import StartedServer
 from lyceum.utils.terminal import printable, quoted
 
 T = TypeVar("T")

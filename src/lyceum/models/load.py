@@ -424,14 +424,11 @@ def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, t
         from lyceum.models.scratch import build_scratch
 
         return build_scratch(seed=settings.seed)
-    if settings.path == SCRATCH_STORIES:
-        from lyceum.models.scratch_stories import build_scratch_stories
+    if settings.path in (SCRATCH_STORIES, SCRATCH_WORLDS):
+        from lyceum.models.scratch_words import build_scratch_stories, build_scratch_worlds
 
-        return build_scratch_stories(seed=settings.seed)
-    if settings.path == SCRATCH_WORLDS:
-        from lyceum.models.scratch_worlds import build_scratch_worlds
-
-        return build_scratch_worlds(seed=settings.seed)
+        build = build_scratch_stories if settings.path == SCRATCH_STORIES else build_scratch_worlds
+        return build(seed=settings.seed)
     from lyceum.models.scratch_pictures import build_scratch_pictures
 
     return build_scratch_pictures(seed=settings.seed)

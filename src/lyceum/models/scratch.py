@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 SPECIAL = PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 CHARACTERS = "\n" + "".join(chr(code) for code in range(32, 127))
@@ -106,10 +115,15 @@ def build_scratch(
         pad_token_id=SPECIAL.index(PAD),
         dtype=torch.float32,
     )
+    return initialised(LlamaForCausalLM, config, seed=seed), tokenizer
+
+
+def initialised(of: type[Model], config: PreTrainedConfig, *, seed: int) -> Model:
+    """A model with random weights, and how it is sampled by default; the global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model = of(config)
     model.generation_config = GenerationConfig(
         eos_token_id=SPECIAL.index(EOS), pad_token_id=SPECIAL.index(PAD), do_sample=True, max_new_tokens=64
     )
-    return model, tokenizer
+    return model

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, InternVLConfig, InternVLForConditionalGeneration, Qwen2Config
+from transformers import InternVLConfig, InternVLForConditionalGeneration, Qwen2Config
 from transformers import PreTrainedTokenizerFast as Fast
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from lyceum.models.picture_tokens import PictureTokens, give_pictures, processor_of
-from lyceum.models.scratch import CHAT_TEMPLATE, EOS, PAD, SPECIAL, character_tokenizer
+from lyceum.models.scratch import CHAT_TEMPLATE, EOS, PAD, SPECIAL, character_tokenizer, initialised
 from lyceum.utils.library_messages import quiet
 
 SIDE = 48
 """Pixels each way; other pictures are resized."""
 PATCH = 6
+SPREAD = 0.06
+"""Standard deviation of the initial weights."""
 PLACEHOLDER = "<IMG_CONTEXT>"
 AROUND = {
     "start_image_token": "<img>",
@@ -59,50 +61,39 @@ def picture_tokenizer(*, context: int = 2048, side: int = SIDE) -> Fast:
 
 
 def build_scratch_pictures(
-    *,
-    seed: int = 0,
-    width: int = 128,
-    layers: int = 3,
-    feed_forward: int = 320,
-    vision_width: int = 96,
-    vision_layers: int = 3,
-    context: int = 512,
-    side: int = SIDE,
-    spread: float = 0.06,
+    *, seed: int = 0, vision_layers: int = 3, context: int = 512, side: int = SIDE
 ) -> tuple[InternVLForConditionalGeneration, Fast]:
     """An untrained InternVL in float32 and its tokenizer; 0.93 million parameters with the defaults.
 
     Args:
         seed: random seed of the initial weights; the global random state does not change.
-        width, layers, feed_forward: of the text model.
-        vision_width, vision_layers: of the vision tower.
+        vision_layers: of the vision tower.
         context: maximum sequence length, in tokens.
         side: of the square that pictures are resized to, in pixels.
-        spread: standard deviation of the initial weights.
     """
     tokenizer = picture_tokenizer(context=context, side=side)
     text = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=feed_forward,
-        num_hidden_layers=layers,
+        hidden_size=128,
+        intermediate_size=320,
+        num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=context,
         tie_word_embeddings=True,
-        initializer_range=spread,
+        initializer_range=SPREAD,
         bos_token_id=None,
         eos_token_id=SPECIAL.index(EOS),
         pad_token_id=SPECIAL.index(PAD),
     )
     vision = {
-        "hidden_size": vision_width,
-        "intermediate_size": vision_width * 8 // 3,
+        "hidden_size": 96,
+        "intermediate_size": 256,
         "num_hidden_layers": vision_layers,
         "num_attention_heads": 4,
         "image_size": [side, side],
         "patch_size": [PATCH, PATCH],
-        "initializer_range": spread,
+        "initializer_range": SPREAD,
         "hidden_dropout_prob": 0.0,
         "projection_dropout": 0.0,
         "attention_dropout": 0.0,
@@ -115,10 +106,4 @@ def build_scratch_pictures(
         tie_word_embeddings=True,
         dtype=torch.float32,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = InternVLForConditionalGeneration(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=SPECIAL.index(EOS), pad_token_id=SPECIAL.index(PAD), do_sample=True, max_new_tokens=64
-    )
-    return model, tokenizer
+    return initialised(InternVLForConditionalGeneration, config, seed=seed), tokenizer

@@ -14,7 +14,7 @@ from lyceum.core.component import Stateless
 from lyceum.core.forest import Forest, sum_over
 from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, ObjectiveSettings
-from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Objective, Origin, Reduction, StepPlan
+from lyceum.core.types import Batch, Credited, GradientsOf, Metrics, Origin, Reduction, StepPlan
 from lyceum.objective._importance import ImportanceCorrection, importance_weight
 from lyceum.objective.kl import LOG_RATIO_LIMIT, KLPenalty, kl_estimate
 from lyceum.utils.errors import RecipeError, RunError
@@ -227,17 +227,6 @@ class PolicyObjective(BaseObjective):
         metrics["importance/weight"] = measured(weight, batch.mask)
         metrics["importance/dropped"] = measured(weight == 0, batch.mask)
         return weight
-
-
-def policy_objective(
-    terms: Terms,
-    surrogate: Surrogate,
-    *,
-    needs: frozenset[str] = frozenset(),
-    reductions: tuple[Reduction, ...] = (),
-    origins: tuple[Origin, ...] = (Origin.POLICY,),
-) -> Objective:
-    return PolicyObjective(terms, surrogate, needs=needs, reductions=reductions, origins=origins)
 
 
 def terms_beside(terms: Terms, batch: Batch, metrics: Metrics) -> Float[Tensor, "R L"]:

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 
 from lyceum.core.types import Batch, Metrics, Objective, Origin
-from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
-from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
+from lyceum.objective.base import PolicyObjective, Terms, measured
+from lyceum.objective.ppo_clip import clipped_loss
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -23,14 +23,12 @@ class MixedTerms(Terms):
 
     def build(self) -> Objective:
         origins = (Origin.POLICY, Origin.TEACHER)
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}), origins=origins)
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}), origins=origins)
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         external = teachers(batch)
         weight = self.external_weight(batch)
-        ratio = token_ratio(batch.logprob, batch.old_logprob)
-        own = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high)
-        metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
+        own, metrics = clipped_loss(batch, self.clip_low, self.clip_high)
         metrics |= {
             "external/weight": measured(weight, external),
             "external/probability": measured(batch.logprob.exp(), external),

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from lyceum.core.forest import Forest
 from lyceum.core.types import Batch, Credited, Metrics, Objective, Origin, StepPlan
-from lyceum.objective.base import PolicyObjective, Terms, clean, measured, ratio_metrics, token_ratio
-from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
+from lyceum.objective.base import PolicyObjective, Terms, clean, measured
+from lyceum.objective.ppo_clip import clipped_loss
 from lyceum.utils.lazy_imports import Tensor, torch
 
 ORIGINS = (Origin.POLICY, Origin.TEACHER)
@@ -83,10 +83,7 @@ class PPOAndCrossEntropy(PolicyObjective):
         return (batch.weight * torch.where(imitated, -batch.logprob, token_loss)).sum(), metrics
 
     def clipped(self, batch: Batch) -> tuple[Float[Tensor, "R L"], Metrics]:
-        low, high = self.settings.clip_low, self.settings.clip_high
-        ratio = token_ratio(batch.logprob, batch.old_logprob)
-        loss = clipped_surrogate(ratio, batch.advantage, low, high)
-        return loss, ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, low, high)
+        return clipped_loss(batch, self.settings.clip_low, self.settings.clip_high)
 
 
 def helped(forest: Forest) -> Bool[Tensor, "R L"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.base import PolicyObjective, Terms, measured, ratio_metrics, token_ratio
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -34,7 +34,7 @@ class PPOClip(Terms):
     uncertain ones (AEPO, arXiv:2510.14545)."""
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         ratio = token_ratio(batch.logprob, batch.old_logprob, self.log_ratio_limit or LOG_RATIO_LIMIT)
@@ -83,6 +83,13 @@ def clipped_surrogate(
     if dual_clip is not None:
         gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
     return -gain
+
+
+def clipped_loss(batch: Batch, clip_low: float, clip_high: float) -> tuple[Float[Tensor, "R L"], Metrics]:
+    """Each token's clipped loss, in the advantage's unit, by the ratios of a batch; and their metrics."""
+    ratio = token_ratio(batch.logprob, batch.old_logprob)
+    loss = clipped_surrogate(ratio, batch.advantage, clip_low, clip_high)
+    return loss, ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, clip_low, clip_high)
 
 
 def clip_metrics(ratio: Float[Tensor, "R L"], batch: Batch, clip_low: float, clip_high: float) -> Metrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import Terms, policy_objective
+from lyceum.objective.base import PolicyObjective, Terms
 from lyceum.utils.lazy_imports import Tensor
 
 
@@ -20,7 +20,7 @@ class ReinforceLoss(Terms):
     kind: Literal["reinforce"] = "reinforce"
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate)
+        return PolicyObjective(self, self.surrogate)
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         return -batch.advantage * batch.logprob, {}

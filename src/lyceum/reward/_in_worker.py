@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -12,7 +10,8 @@ from pydantic import Field
 from lyceum.core.settings import RewardSettings
 from lyceum.core.sources import checked_tasks
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.reward.base import each_at_once, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.errors import RecipeError
@@ -58,16 +57,16 @@ class InWorker(RewardSettings):
         """The job for an answer that was found in a completion. Raises ValueError where the task has not what it
         needs: the completion is then ungraded, with the message as its reason."""
 
-    @abstractmethod
     def alone(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The job with the task's own answer in place of the completion's, or with an empty one.
+        """The job with an empty answer in place of the completion's, or with the task's own.
 
         Where that has a result, a completion that has none (over its time, or its memory) is incorrect.
         """
+        return {**job, "found": ""}
 
-    @abstractmethod
     def grade(self, result: Any, answered: bool | None) -> Grade:
         """The grade from the job's result; ``result`` is None where the completion has no answer in its place."""
+        return verdict(bool(result), answered=answered)
 
     def build(self, source: TaskSource) -> Grader:
         pool = shared_pool(
@@ -101,10 +100,7 @@ class InWorker(RewardSettings):
                 return Grade.ungraded(str(result["ungraded"]))
             return self.grade(result, self.extract.answered(leaf.completion))
 
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
-
-        return grade
+        return each_at_once(one)
 
 
 def cell(task: Task, column: str, what: str) -> Any:

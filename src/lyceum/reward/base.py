@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -338,6 +338,15 @@ def each(score: Callable[[Task, Node], Grade]) -> Grader:
             except Exception as error:
                 grades.append(ungraded_by(error))
         return grades
+
+    return grade
+
+
+def each_at_once(score: Callable[[Task, Node], Awaitable[Grade]]) -> Grader:
+    """The same from a coroutine of one trajectory: those of a task wait together."""
+
+    async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
+        return list(await asyncio.gather(*(score(task, leaf) for leaf in leaves)))
 
     return grade
 

@@ -102,12 +102,7 @@ class ProgramPart(RewardSettings):
             replies = await pool.run(job, timeout_seconds=seconds) if distinct else []
         except (WorkerError, TypeError) as error:
             return [Grade.ungraded(str(error))] * len(programs)
-        found = {
-            program: Grade.ungraded(reply)
-            if isinstance(reply, str)
-            else Verdict(**reply | {"tests": tuple(reply["tests"])})
-            for program, reply in zip(distinct, replies, strict=True)
-        }
+        found = {program: read_reply(reply) for program, reply in zip(distinct, replies, strict=True)}
         return [found.get(program) or too_long(program) for program in sent]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -11,8 +10,8 @@ from pydantic import Field, model_validator
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward.base import each
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.reward.base import each, each_at_once
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.utils.terminal import quoted
 
@@ -55,7 +54,7 @@ class Format(RewardSettings):
             timeout_seconds=self.timeout_seconds,
         )
 
-        async def one(leaf: Node) -> Grade:
+        async def one(task: Task, leaf: Node) -> Grade:
             try:
                 return Grade(float(await pool.run(leaf.completion)))
             except WorkerError as error:
@@ -65,10 +64,7 @@ class Format(RewardSettings):
                     return Grade.ungraded(str(error))
                 return Grade(0.0)
 
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return list(await asyncio.gather(*map(one, leaves)))
-
-        return grade
+        return each_at_once(one)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._conventions import convention_of
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.reward.base import each_at_once
+from lyceum.reward.function_registry import convention_of
 from lyceum.reward.trl import Trl
 from lyceum.reward.user_code import CodePart, abstained, accepted, check_parameters, failed
 from lyceum.reward.verl import Verl
@@ -54,10 +54,7 @@ class Function(CodePart):
             except Exception as error:
                 return failed(error, self.function, task, given)
 
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
-
-        return grade
+        return each_at_once(one)
 
     def _as(self, kind: type[Trl | Verl]) -> Trl | Verl:
         shared = {name: getattr(self, name) for name in CodePart.model_fields}

@@ -1,18 +1,63 @@
-"""Python functions that were passed in directly, registered so that a recipe can name them.
+"""Python functions as rewards: whose calling convention they follow, and a register of those that were passed in.
 
-A recipe is plain values; a notebook's function is not. It is kept here under a name, which the recipe writes as
-``lyceum.reward.function_registry:NAME`` (``reward/user_code.py`` looks there), and lives as long as its process: there
-it is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass it in again.
+A recipe is plain values; a notebook's function is not. One that is passed in is kept here under a name, which the
+recipe writes as ``lyceum.reward.function_registry:NAME`` (``reward/user_code.py`` looks there), and lives as long as
+its process: there it is used again without being asked for (``run.evaluate()``); elsewhere, and to resume a run, pass
+it in again.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
 
-from lyceum.reward._conventions import convention_of
 from lyceum.utils.errors import RecipeError, nearest
+
+Convention = Literal["function", "trl", "verl"]
+
+OWN = frozenset({"task", "completion", "prompt", "messages", "answer", "columns", "completion_ids", "finish", "id"})
+TRL = frozenset({"prompts", "completions"})
+VERL = frozenset({"solution_str", "solution_strs", "ground_truth", "ground_truths"})
+VERL_TEXTS = ("model_output", "predict_str")
+"""Other names of the completion in verl's own ``reward_score``, beside ``ground_truth``."""
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Its parameters by name; empty where a builtin does not tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        return {}
+
+
+def takes_any(function: Callable[..., Any]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(function).values())
+
+
+def convention_of(function: Callable[..., Any]) -> Convention:
+    """``trl``, ``verl``, or ``function`` for lyceum's own.
+
+    TRL's functions that read tokens alone, as its ``get_soft_overlong_punishment`` makes them, are told from lyceum's
+    by their ``**kwargs``, without which TRL could not call them.
+    """
+    names = set(parameters_of(function))
+    if names & TRL or ("completion_ids" in names and takes_any(function) and not names & OWN - {"completion_ids"}):
+        return "trl"
+    if names & {"solution_str", "solution_strs"} or ("ground_truth" in names and names & {*VERL_TEXTS}):
+        return "verl"
+    return "function"
+
+
+def is_factory(function: Callable[..., Any], columns: Collection[str]) -> bool:
+    """Whether it takes settings and nothing of a sample, so that its result is the reward function.
+
+    Args:
+        columns: of the tasks.
+    """
+    return not takes_any(function) and not set(parameters_of(function)) & (OWN | TRL | VERL | set(columns))
+
 
 PLACE = __name__
 """Module part of the name of a function registered here."""
@@ -30,7 +75,7 @@ def reward_settings(reward: Any) -> Any:
     """A reward as a recipe writes it: functions become parts, alone, in a list, or as the ``function`` of a mapping;
     everything else stays.
 
-    A function is called as its parameters say (``reward/_conventions.py``): as TRL does, as verl does, or with the
+    A function is called as its parameters say (:func:`convention_of`): as TRL does, as verl does, or with the
     keywords of reward kind ``function`` that it names.
     """
     taken: set[str] = set()

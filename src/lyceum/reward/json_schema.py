@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.types import Grade, Task
+from lyceum.core.types import Task
 from lyceum.reward._in_worker import InWorker, cell
 from lyceum.reward._jsonschema import compiled
-from lyceum.reward.base import verdict
 
 
 class JsonSchemaReward(InWorker):
@@ -55,12 +54,6 @@ class JsonSchemaReward(InWorker):
         if not isinstance(schema, str | dict | bool):
             raise ValueError(f"column {self.column!r} of task {task.id!r} holds no JSON schema; allowed: an object")
         return {"schema": schema if isinstance(schema, str) else _as_text(schema), "found": found}
-
-    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {**job, "found": ""}
-
-    def grade(self, result: Any, answered: bool | None) -> Grade:
-        return verdict(bool(result), answered=answered)
 
 
 def _as_text(schema: Any) -> str:

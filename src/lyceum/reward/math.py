@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
@@ -13,8 +12,8 @@ from pydantic import Field
 
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward.base import no_right_answer, right_answers, verdict
+from lyceum.core.types import Grade, Grader, Task, TaskSource
+from lyceum.reward.base import each_at_once, no_right_answer, right_answers, verdict
 from lyceum.reward.extract import WHOLE, Extract
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 
@@ -104,10 +103,7 @@ class Math(RewardSettings):
                 return Grade.ungraded(str(error))
             return verdict(False, answered=answered)
 
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
-
-        return grade
+        return each_at_once(one)
 
 
 def checker() -> Callable[[dict[str, Any]], bool]:

@@ -6,10 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.types import Grade, Task
+from lyceum.core.types import Task
 from lyceum.reward._in_worker import InWorker, cell
 from lyceum.reward._re2 import compiled
-from lyceum.reward.base import verdict
 
 
 class RegexReward(InWorker):
@@ -54,9 +53,3 @@ class RegexReward(InWorker):
         if not isinstance(pattern, str):
             raise ValueError(f"column {self.column!r} of task {task.id!r} holds no text; allowed: a regular expression")
         return {"pattern": pattern, "found": found}
-
-    def alone(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {**job, "found": ""}
-
-    def grade(self, result: Any, answered: bool | None) -> Grade:
-        return verdict(bool(result), answered=answered)

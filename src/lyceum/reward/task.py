@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -30,40 +30,28 @@ class TaskReward(RewardSettings):
 
     def build(self, source: TaskSource) -> Grader:
         grader = source.grader()
-        if self.part is not None:
-            grader = OnePart(grader, self.part, self.absent)
-        return grader if self.steps else WithoutSteps(grader)
-
-
-class OnePart(BaseGrader):
-    """The grades of another grader with one of their parts in the place of the outcome."""
-
-    def __init__(self, inner: Grader, part: str, absent: float | None = None) -> None:
-        self.inner, self.part, self.absent = inner, part, absent
-
-    def within(self) -> dict[str, Grader]:
-        return {"task": self.inner}
-
-    async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-        return [self.paid(grade) for grade in await self.inner(task, leaves, context)]
+        return grader if self.part is None and self.steps else Changed(grader, self.paid)
 
     def paid(self, grade: Grade) -> Grade:
-        if grade.outcome is None:
+        """What is paid of the verifier's grade."""
+        if not self.steps:
+            grade = replace(grade, steps=())
+        if self.part is None or grade.outcome is None:
             return grade
-        paid = grade.parts.get(self.part, self.absent)
-        if paid is None:
+        outcome = grade.parts.get(self.part, self.absent)
+        if outcome is None:
             return Grade.ungraded(f"the verifier gives no part {self.part!r}; it gives: {', '.join(grade.parts)}")
-        return replace(grade, outcome=paid, parts={})
+        return replace(grade, outcome=outcome, parts={})
 
 
-class WithoutSteps(BaseGrader):
-    """The grades of another grader without their steps."""
+class Changed(BaseGrader):
+    """The grades of another grader, each changed."""
 
-    def __init__(self, inner: Grader) -> None:
-        self.inner = inner
+    def __init__(self, inner: Grader, change: Callable[[Grade], Grade]) -> None:
+        self.inner, self.change = inner, change
 
     def within(self) -> dict[str, Grader]:
         return {"task": self.inner}
 
     async def __call__(self, task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-        return [replace(grade, steps=()) for grade in await self.inner(task, leaves, context)]
+        return [self.change(grade) for grade in await self.inner(task, leaves, context)]

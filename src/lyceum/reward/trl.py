@@ -14,8 +14,8 @@ from lyceum.core.sources import FromRows, sources_of
 from lyceum.core.tree import LOGGED, LOGGED_METRICS, Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
-from lyceum.reward._conventions import parameters_of
 from lyceum.reward.base import numbered
+from lyceum.reward.function_registry import parameters_of
 from lyceum.reward.user_code import CodePart, UserFunction, accepted, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text

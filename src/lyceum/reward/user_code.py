@@ -22,9 +22,8 @@ from lyceum.core.own_code import load_module, split_spec
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
-from lyceum.reward._conventions import is_factory, parameters_of, takes_any
 from lyceum.reward.base import code_allowed
-from lyceum.reward.function_registry import PLACE, is_passed_in, passed_in, shown
+from lyceum.reward.function_registry import PLACE, is_factory, is_passed_in, parameters_of, passed_in, shown, takes_any
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import LostOutside, RecipeError, nearest
 from lyceum.utils.progress import say

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
-from lyceum.reward._conventions import VERL_TEXTS, parameters_of
+from lyceum.reward.base import each_at_once
+from lyceum.reward.function_registry import VERL_TEXTS, parameters_of
 from lyceum.reward.user_code import CodePart, UserFunction, abstained, accepted, check_parameters, failed, one_each
 from lyceum.utils.numbers import LARGEST_FLOAT, real
 
@@ -51,10 +51,7 @@ class Verl(CodePart):
             except Exception as error:
                 return failed(error, self.function, task, given)
 
-        async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            return list(await asyncio.gather(*(one(task, leaf) for leaf in leaves)))
-
-        return grade
+        return each_at_once(one)
 
     def _batched(self, found: UserFunction, example: Task) -> Grader:
         check_parameters(found, batch(example, []))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from lyceum.core.component import CommandLine, words_of
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition, RolloutSettings
 from lyceum.core.tree import Node, Tree, UnknownTokens, as_episode
 from lyceum.core.types import (
     SERVED_MODEL,
@@ -85,6 +85,8 @@ class Agent(RolloutSettings):
     requires: ClassVar = ("episode-advantages", "episode-weights")
     refuses: ClassVar = ("prefix-lengths",)
 
+    sized_by: ClassVar = "samples"
+
     kind: Literal["agent"] = "agent"
     function: str | None = None
     """``path/to/file.py:name`` or ``package.module:name``. In Python also the function itself."""
@@ -122,14 +124,6 @@ class Agent(RolloutSettings):
     @property
     def by_clock(self) -> bool:
         return not self.waits
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
-
-    def sized(self, n: int) -> Agent:
-        """The same rollout with ``n`` episodes."""
-        return self.model_copy(update={"samples": n})
 
     def independent(self) -> Agent:
         return self

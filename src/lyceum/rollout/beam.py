@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
@@ -58,9 +57,6 @@ class Beam(SearchSettings):
         beams = max(1, n // width)
         subtrees = beams if self.subtrees == self.beams > 1 else math.gcd(self.subtrees, beams)
         return self.model_copy(update={"beams": beams, "width": width, "subtrees": subtrees, "trajectories": n})
-
-    def check(self, stage: Composition) -> list[str]:
-        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         search = BeamSearch(self, context, start, n or self.trajectories or self.beams * self.width)

@@ -72,9 +72,13 @@ class BestFirst(SearchSettings):
         nodes = n * self.width * self.step.longest_path(self.sampling, self.depth)
         return self.model_copy(update={"trajectories": n, "max_nodes": self.max_nodes or nodes})
 
+    @property
+    def most_nodes(self) -> int | None:
+        return self.max_nodes
+
     def check(self, stage: Composition) -> list[str]:
         """Budgets too small for one path of full length, or a search that never ends."""
-        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
+        lines = super().check(stage)
         if self.trajectories is None and self.max_nodes is None and stage.max_tokens_per_task is None:
             lines.append(
                 "rollout.trajectories: got null, and nothing else ends a search that finds nothing; allowed: a number, "

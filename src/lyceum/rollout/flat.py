@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.needs import Gives
-from lyceum.core.settings import Composition, RolloutSettings, Size
+from lyceum.core.settings import Composition, RolloutSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import affordable, at_most
@@ -24,6 +24,8 @@ class Flat(RolloutSettings):
     )
     continues: ClassVar[bool] = False
 
+    sized_by: ClassVar = "samples"
+
     kind: Literal["flat"] = "flat"
     samples: int = Field(default=8, ge=1)
     """Completions per task, unless the curriculum sets the number."""
@@ -33,14 +35,6 @@ class Flat(RolloutSettings):
     """Maximum tokens that a completion gets in one step; null: all of them. What is unfinished then goes on in the
     next step, under the newer weights, and its group is trained once it is finished (partial rollouts: Kimi k1.5,
     arXiv:2501.12599, section 2.6.2)."""
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
-
-    def sized(self, n: int) -> Flat:
-        """The same rollout with ``n`` trajectories."""
-        return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
         return self.roll

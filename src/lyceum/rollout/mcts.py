@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import Composition
 from lyceum.core.steps import grow
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
@@ -88,9 +87,9 @@ class MCTS(SearchSettings):
     """Maximum nodes per tree; null sets no bound beside the task's token budget. The last draw may exceed it
     where ``step`` cuts draws into several nodes."""
 
-    def check(self, stage: Composition) -> list[str]:
-        """Budgets too small for one path of full length at a width of 1."""
-        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth, self.max_nodes)
+    @property
+    def most_nodes(self) -> int | None:
+        return self.max_nodes
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         search = MCTSSearch(self, context, start, n or self.trajectories)

@@ -14,7 +14,7 @@ from pydantic import Field
 from lyceum.core.built import described, named, require_built
 from lyceum.core.component import of_kind, slot
 from lyceum.core.needs import Need
-from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings, Size
+from lyceum.core.settings import Composition, EnvironmentSettings, RolloutSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import (
     ASSISTANT,
@@ -58,6 +58,7 @@ class Turns(RolloutSettings):
     as it was sampled.
     """
 
+    gives: ClassVar = ("environment",)
     refuses: ClassVar = ("prefix-lengths",)
     turns_branch: ClassVar[bool] = False
     """Whether trajectories share turns, so that an environment is asked again from where it stood."""
@@ -65,6 +66,8 @@ class Turns(RolloutSettings):
         Need("episode-advantages", when=lambda own: own.history == "template"),
         Need("episode-weights", when=lambda own: own.history == "template"),
     )
+
+    sized_by: ClassVar = "samples"
 
     kind: Literal["turns"] = "turns"
     samples: int = Field(default=8, ge=1)
@@ -84,14 +87,6 @@ class Turns(RolloutSettings):
     @property
     def by_clock(self) -> bool:
         return not self.waits
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
-
-    def sized(self, n: int) -> Turns:
-        """The same rollout with ``n`` trajectories."""
-        return self.model_copy(update={"samples": n})
 
     def check(self, stage: Composition) -> list[str]:
         kind = self.environment.kind

@@ -15,7 +15,8 @@ from pydantic import field_validator
 
 from lyceum.core.notes import Note
 from lyceum.core.solution import Solution, written_solution
-from lyceum.core.types import Grader, Hint, Split, Task
+from lyceum.core.tree import Node
+from lyceum.core.types import Grade, Grader, Hint, JudgedStep, Split, Task
 from lyceum.tasks.prompt import with_hint_below
 from lyceum.utils.errors import RecipeError
 
@@ -129,6 +130,18 @@ def draw(
     raise RecipeError(
         f"tasks: no {split} problem in {_MOST_TRIES} draws for {key!r}; the bounds allow too few problems: widen them"
     )
+
+
+def grade_after_mark(task: Task, leaf: Node, steps: tuple[JudgedStep, ...] = ()) -> Grade:
+    """1 where everything after the first ``#`` is the answer, to the letter; truncated completions are never correct.
+
+    Args:
+        steps: what is judged of the completion beside.
+    """
+    answer = leaf.completion.partition("#")[2].strip()
+    correct = leaf.finish != "length" and answer == task.answer
+    outcome = float(correct)
+    return Grade(outcome, correct, steps=steps, parts={"answer": outcome}, answered=bool(answer))
 
 
 def check_levels(levels: Sequence[int], lowest: int, highest: int, what: str) -> None:

@@ -23,7 +23,7 @@ from lyceum.core.solution import Solution
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Hint, JudgedStep, Message, Task
 from lyceum.reward.criteria import Criterion
-from lyceum.tasks.base import GeneratedSource, HintsLeak, check_index, levels_within, rounded
+from lyceum.tasks.base import GeneratedSource, HintsLeak, check_index, grade_after_mark, levels_within, rounded
 
 MODULUS = 100
 LARGEST_OPERAND = 9
@@ -242,14 +242,10 @@ def grade(task: Task, leaf: Node) -> Grade:
     answer is correct where every operation was done and it repeats the last result. A step begins where the one before
     it ends.
     """
-    text = leaf.completion
-    answer = text.partition("#")[2].strip()
-    correct = leaf.finish != "length" and answer == task.answer
-    judged = judge_steps(task, text)
+    judged = judge_steps(task, leaf.completion)
     starts = (0, *(end for end, _ in judged))
     steps = tuple(JudgedStep(start, end, good) for start, (end, good) in zip(starts, judged, strict=False))
-    outcome = float(correct)
-    return Grade(outcome, correct, steps=steps, parts={"answer": outcome}, answered=bool(answer))
+    return grade_after_mark(task, leaf, steps)
 
 
 def judge_steps(task: Task, text: str) -> list[tuple[int, float]]:

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
-from lyceum.tasks.base import GeneratedSource, HintsLeak, levels_within
+from lyceum.reward.base import each
+from lyceum.tasks.base import GeneratedSource, HintsLeak, grade_after_mark, levels_within
 from lyceum.tasks.chain import chain_text, draw, results_of
-from lyceum.tasks.cliff import grade_leaves
 
 LETTERS = "ABCD"
 
@@ -49,7 +49,7 @@ class ChainChoiceSource(GeneratedSource[ChainChoice]):
         return make_task(id, start, operations, draw_options(rng, result_of(start, operations)))
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade_after_mark)
 
     def reordered(self, task: Task, order: Sequence[int]) -> list[Message]:
         return [_message(task, [task.columns["options"][at] for at in order])]

@@ -17,9 +17,9 @@ from typing import Literal
 from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
-from lyceum.core.tree import Node
-from lyceum.core.types import Grade, Grader, GradingContext, Hint, Split, Task
-from lyceum.tasks.base import GeneratedSource, HintsLeak, kept_for_evaluation
+from lyceum.core.types import Grader, Hint, Split, Task
+from lyceum.reward.base import each
+from lyceum.tasks.base import GeneratedSource, HintsLeak, grade_after_mark, kept_for_evaluation
 from lyceum.tasks.chain import HELDOUT_ONE_IN, LARGEST_OPERAND, MODULUS
 
 LEVEL = "cliff"
@@ -46,7 +46,7 @@ class CliffSource(GeneratedSource[Cliff]):
         return make_task(id, *draw(random.Random(id), self.settings.stars, self.split))
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade_after_mark)
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         return hinted(task, hint)
@@ -100,7 +100,7 @@ class CliffDemonstrationSource(GeneratedSource[CliffDemonstrations]):
         return replace(task, columns={**task.columns, "demonstration": demonstration})
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade_after_mark)
 
     def hinted(self, task: Task, hint: Hint) -> Task:
         return hinted(task, hint)
@@ -157,13 +157,3 @@ def hinted(task: Task, hint: Hint) -> Task:
     """The same problem with a hint before its ``=``."""
     content = problem_text(task.columns["start"], task.columns["operands"], hint.text)
     return task.with_messages([{"role": "user", "content": content}], hint=hint)
-
-
-async def grade_leaves(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-    """1 where everything after ``#`` is the answer, else 0; truncated completions are never correct."""
-    answers = [leaf.completion.partition("#")[2].strip() for leaf in leaves]
-    verdicts = [leaf.finish != "length" and answer == task.answer for leaf, answer in zip(leaves, answers, strict=True)]
-    return [
-        Grade(float(right), right, parts={"answer": float(right)}, answered=bool(answer))
-        for right, answer in zip(verdicts, answers, strict=True)
-    ]

@@ -21,9 +21,9 @@ from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.reward.base import each, verdict
 from lyceum.reward.criteria import step_rubric
 from lyceum.reward.extract import Extract
-from lyceum.tasks._arithmetic import equations, evaluate
 from lyceum.tasks.base import GeneratedSource, draw, levels_within, rounded
 from lyceum.tasks.prompt import fields_of, fill
+from lyceum.utils.arithmetic import equations, evaluated
 
 
 class Countdown(TasksSettings):
@@ -106,9 +106,7 @@ class CountdownSource(GeneratedSource[Countdown]):
         return tuple(JudgedStep(*span, float(good)) for span, good in zip(found, right, strict=True))
 
     def solution(self, task: Task) -> Solution:
-        """Its steps, all but the last."""
-        steps = task.columns["steps"]
-        return Solution(tuple(steps[:-1]), len(steps), before="Begin with ", between=", ")
+        return Solution.all_but_last(task.columns["steps"], before="Begin with ", between=", ")
 
 
 def make_problem(
@@ -178,8 +176,8 @@ def check_steps(numbers: Sequence[int], steps: Sequence[str]) -> list[bool]:
     right: list[bool] = []
     for step in steps:
         expression, _, result = step.partition("=")
-        value, used = evaluate(expression)
-        given, _ = evaluate(result)
+        value, used = evaluated(expression)
+        given, _ = evaluated(result)
         right.append(value is not None and value == given and used.total() == 2 and used <= left)
         if right[-1] and value is not None:
             left -= used
@@ -197,7 +195,7 @@ def grade(task: Task, leaf: Node, answer: Extract) -> Grade:
 def solves(expression: str, numbers: Sequence[int], target: int) -> bool:
     """Whether an expression, which may state its value (``2*3=6``), reaches the target with the given numbers."""
     expression, equals, said = expression.partition("=")
-    value, used = evaluate(expression)
+    value, used = evaluated(expression)
     if value is None or value != target or not used <= Counter(Fraction(number) for number in numbers):
         return False
     return not equals or said.strip() == str(target)

@@ -79,9 +79,7 @@ class LogicSource(GeneratedSource[Logic]):
         return tuple(JudgedStep(*span, float(good)) for span, good in zip(found, right, strict=True))
 
     def solution(self, task: Task) -> Solution:
-        """Its steps, all but the last."""
-        steps = task.columns["steps"]
-        return Solution(tuple(steps[:-1]), len(steps), before="Begin with ", between=", ")
+        return Solution.all_but_last(task.columns["steps"], before="Begin with ", between=", ")
 
 
 def make_problem(rng: random.Random, level: int, distractors: int) -> tuple[list[str], list[Rule], list[Rule]]:

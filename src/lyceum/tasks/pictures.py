@@ -20,7 +20,8 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.models.see import data_uri
-from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
+from lyceum.reward.base import each
+from lyceum.tasks.base import GeneratedSource, check_index, draw, grade_after_mark, levels_within
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum", "list"]
 AnyAsk = TypeVar("AnyAsk", bound=str)
@@ -136,7 +137,7 @@ class PicturesSource(GeneratedSource[Pictures]):
         return draw(id, self.split, lambda rng: _task(rng, ask, level), problem=seen_and_asked)
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
     def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
         return judged_steps(task, completion)
@@ -400,17 +401,8 @@ def _digit(digit: int, left: int, top: int) -> list[Shape]:
 # Grading ---------------------------------------------------------------------------------------------------------
 
 
-async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list[Grade]:
-    return [grade(task, leaf) for leaf in leaves]
-
-
 def grade(task: Task, leaf: Node) -> Grade:
-    """1 where what comes after the first ``#`` is the answer, to the letter; truncated ones are never correct."""
-    answer = leaf.completion.partition("#")[2].strip()
-    correct = leaf.finish != "length" and answer == task.answer
-    outcome = float(correct)
-    steps = judged_steps(task, leaf.completion)
-    return Grade(outcome, correct, steps=steps, parts={"answer": outcome}, answered=bool(answer))
+    return grade_after_mark(task, leaf, judged_steps(task, leaf.completion))
 
 
 def judged_steps(task: Task, completion: str) -> tuple[JudgedStep, ...]:

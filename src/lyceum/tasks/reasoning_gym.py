@@ -21,8 +21,8 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, JudgedStep, Split, Task
 from lyceum.reward.extract import Extract
 from lyceum.reward.pool import WorkerError, WorkerPool
-from lyceum.tasks._arithmetic import equations, is_true
 from lyceum.tasks.base import Source, check_index, kept_for_evaluation
+from lyceum.utils.arithmetic import equations, is_true
 from lyceum.utils.errors import RecipeError, nearest
 from lyceum.utils.terminal import quoted
 

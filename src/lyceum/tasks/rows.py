@@ -227,28 +227,11 @@ class _Chained(DatasetRows):
         return self.parts[number], index - self.starts[number]
 
 
-class _Listed(DatasetRows):
-    """Rows of a JSON list."""
-
-    def __init__(self, rows: Sequence[Row], name: str, key: str) -> None:
-        super().__init__(name, key)
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def read(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def _row(self, index: int) -> Row:
-        return self.rows[index]
-
-
 class _Decoded(DatasetRows):
     """Rows whose decoding may fail: a date outside Python's range, bytes that are not text, a broken image.
 
     Args:
-        rows: a dataset, or an Arrow table.
+        rows: a dataset, an Arrow table, or a list.
     """
 
     def __init__(self, rows: Any, name: str, key: str) -> None:
@@ -403,7 +386,7 @@ def _read_file(place: Path, key: str) -> DatasetRows:
                 raise RecipeError(f"{key}: {str(place)!r} cannot be read: {error}") from None
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise RecipeError(f"{key}: {str(place)!r} must be a JSON list of objects, or JSON lines named .jsonl")
-            return _Listed(rows, place.name, key)
+            return _Decoded(rows, place.name, key)
         case ".parquet":
             return _Table(_read_parquet(place, key), place.name, key)
         case ".csv" | ".tsv":

@@ -89,8 +89,7 @@ class StoriesSource(GeneratedSource[Stories]):
         return judged_steps(task, completion, self.settings.answer)
 
     def solution(self, task: Task) -> Solution:
-        """Its steps, all but the last."""
-        return Solution(tuple(task.columns["steps"][:-1]), len(task.columns["steps"]), between=" ")
+        return Solution.all_but_last(task.columns["steps"], between=" ")
 
 
 def drawn_task(id: str, split: Split, level: int, settings: Stories) -> Task:

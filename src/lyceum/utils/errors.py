@@ -1,4 +1,4 @@
-"""Errors that end a command and are not bugs of the program. Imports nothing heavy."""
+"""Errors that end a command and are not bugs of the program, and its exit codes. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import difflib
 import signal
 from collections.abc import Iterable
 from typing import ClassVar
+
+# Exit codes of the commands; 0: done.
+FAILED = 1
+"""It failed while running."""
+UNUSABLE = 2
+"""The command or its input is invalid; nothing was loaded or overwritten."""
+NOTHING_LEARNT = 3
+"""Nothing was learnt, or nothing could be graded."""
+STOPPED = 130
+"""Stopped by Ctrl-C."""
 
 LONGEST_LINE = 2000
 """Maximum characters of a line of an error message; longer ones are shortened in the middle."""

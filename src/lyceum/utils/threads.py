@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from lyceum.utils.control_groups import CGROUPS as _CGROUPS
-from lyceum.utils.control_groups import control_groups
 from lyceum.utils.lazy_imports import torch
+from lyceum.utils.memory import CGROUPS as _CGROUPS
+from lyceum.utils.memory import control_groups
 
 VARIABLE = "OMP_NUM_THREADS"
 

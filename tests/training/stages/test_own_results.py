@@ -12,7 +12,7 @@ from lyceum.credit.base import BaseCredit, OutcomeCredit
 from lyceum.credit.leave_one_out import LeaveOneOut
 from lyceum.curriculum.uniform import Uniform
 from lyceum.environment.calculator import Calculator
-from lyceum.objective.base import BaseObjective, policy_objective
+from lyceum.objective.base import BaseObjective, PolicyObjective
 from lyceum.objective.kl import KLPenalty
 from lyceum.objective.reinforce import ReinforceLoss
 from lyceum.training.stages._sampling import Sampler
@@ -168,7 +168,7 @@ def batch(**columns):
     ],
 )
 def test_what_a_surrogate_returns(surrogate, said):
-    objective = CheckedObjective("objective 'mine'", policy_objective(ReinforceLoss(), surrogate))
+    objective = CheckedObjective("objective 'mine'", PolicyObjective(ReinforceLoss(), surrogate))
     with pytest.raises(RunError, match=f"objective 'mine': its surrogate returned {said}"):
         objective(batch())
 

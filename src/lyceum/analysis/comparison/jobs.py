@@ -18,8 +18,7 @@ from lyceum.core import paper_folders
 from lyceum.core.component import own_within
 from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import named_code
-from lyceum.utils.errors import Interrupted, RunError
-from lyceum.utils.exit_codes import NOTHING_LEARNT, STOPPED
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED, Interrupted, RunError
 from lyceum.utils.threads import VARIABLE, usable_cores
 
 LAST_LINES = 5

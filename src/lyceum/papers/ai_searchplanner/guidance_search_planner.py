@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Hint, Origin, Rollout, Sampling, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of
@@ -32,6 +32,12 @@ class SearchPlanner(GuidanceSettings):
         r = accuracy with the findings - accuracy without - cost * calls
     """
 
+    requires: ClassVar = (
+        Need(
+            "environment",
+            line="{own} with {given}, which has no environment to ask; allowed: a rollout with one, such as 'turns'",
+        ),
+    )
     plays: ClassVar[tuple[str, ...]] = ("planner", "answerer")
 
     kind: Literal["search-planner"] = "search-planner"
@@ -47,15 +53,6 @@ class SearchPlanner(GuidanceSettings):
     """What stands between two of the tool's answers."""
     sampling: Sampling = Sampling()
     """How answers are sampled; within the task's budget."""
-
-    def check(self, stage: Composition) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        if isinstance(rollout, Component) and getattr(rollout, "environment", None) is None:
-            return [
-                f"guidance.kind: got {self.kind!r} with rollout.kind '{rollout.kind}', which has no environment to ask;"
-                " allowed: a rollout with one, such as 'turns'"
-            ]
-        return []
 
     def build(self, source: TaskSource, *, seed: int) -> SearchPlannerGuide:
         return SearchPlannerGuide(self, source)

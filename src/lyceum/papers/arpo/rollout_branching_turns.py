@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import Size
 from lyceum.core.tree import Node
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
@@ -55,10 +54,6 @@ class BranchingTurns(Turns):
     @property
     def reads_entropy(self) -> bool:
         return self.entropy_weight > 0 or self.whole is None
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
 
     async def talked(self, talk: Conversation, samples: int) -> list[Node]:
         """Notes on the tree how many trajectories are whole, at how many answers one might have branched, how many did,

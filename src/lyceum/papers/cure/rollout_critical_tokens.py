@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.settings import RolloutSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Origin, Rollout, Sampling
@@ -38,6 +38,8 @@ class CriticalTokens(RolloutSettings):
         Need("model_logprob", when=lambda own: own.uncertainty != "entropy"),
     )
 
+    sized_by: ClassVar = "samples"
+
     kind: Literal["critical-tokens"] = "critical-tokens"
     samples: int = Field(16, ge=2)
     """Trajectories per task over both rounds, unless the curriculum sets the number."""
@@ -63,10 +65,6 @@ class CriticalTokens(RolloutSettings):
                 "allowed: more than regenerated"
             )
         return self
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
 
     def sized(self, n: int) -> CriticalTokens:
         """The same rollout with ``n`` trajectories.

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Size
 from lyceum.core.tree import Node, Tree, is_correct
 from lyceum.rollout._growth import by_counter
 from lyceum.rollout.turns import Conversation, Turns, TurnStart
@@ -40,10 +39,6 @@ class DialogueTree(Turns):
     """The characters that a turn may have; one with another is malformed. null: any."""
     longest: int | None = Field(default=None, ge=1)
     """Maximum characters of a turn; a longer one is malformed, and so is an empty one. null: any number."""
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
 
     def well_formed(self, turn: Node) -> bool:
         said = turn.text.strip()

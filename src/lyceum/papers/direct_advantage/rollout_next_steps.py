@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from lyceum.core.needs import Gives, Need
-from lyceum.core.settings import Composition
 from lyceum.core.steps import grow
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Grade
@@ -46,9 +45,6 @@ class NextSteps(SearchSettings):
     """The next steps that do not go on: ``value`` ends them there, ungraded by the verifier, their outcome the value
     model's value of the state they lead to; ``finish`` completes each with one continuation, whose outcomes estimate
     the states' success rates."""
-
-    def check(self, stage: Composition) -> list[str]:
-        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         n = n or self.trajectories

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, Reduction
-from lyceum.objective.base import Terms, measured, policy_objective
+from lyceum.objective.base import PolicyObjective, Terms, measured
 from lyceum.utils.lazy_imports import Tensor, torch
 
 How = Literal["forward", "reverse", "jsd"]
@@ -44,7 +44,7 @@ class GKD(Terms):
 
     def build(self) -> Objective:
         reductions = (Divergence(self.divergence, self.beta, self.top_k),)
-        return policy_objective(self, self.surrogate, reductions=reductions)
+        return PolicyObjective(self, self.surrogate, reductions=reductions)
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         divergence = batch.columns[DIVERGENCE]

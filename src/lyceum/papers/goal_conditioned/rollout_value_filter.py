@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.settings import Composition
 from lyceum.core.steps import Steps, grow
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
@@ -36,9 +35,6 @@ class ValueFilter(SearchSettings):
     """A sample that is not longer is not dropped (tokens)."""
     step: Steps = Steps()
     """Where values are read."""
-
-    def check(self, stage: Composition) -> list[str]:
-        return self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import Aggregate, Terms, policy_objective, ratio_metrics
+from lyceum.objective.base import Aggregate, PolicyObjective, Terms, ratio_metrics
 from lyceum.objective.kl import LOG_RATIO_LIMIT
 from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
 from lyceum.utils.lazy_imports import Tensor, torch
@@ -28,7 +28,7 @@ class GSPO(Terms):
     """Upper clip: the ratio is clipped at 1 + clip_high (no unit)."""
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         ratio = sequence_ratio(batch.logprob, batch.old_logprob, batch.mask)

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
-from lyceum.objective.ppo_clip import clip_metrics, clipped_surrogate
+from lyceum.objective.base import PolicyObjective, Terms, measured, token_ratio
+from lyceum.objective.ppo_clip import clipped_loss
 from lyceum.utils.lazy_imports import Tensor, torch
 
 Shaping = Literal["percentile", "constant", "power", "none"]
@@ -41,7 +41,7 @@ class GuideLoss(Terms):
         return self
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def corrected(self, batch: Batch) -> Bool[Tensor, "R L"]:
         # A guided token's ratio already has the engine's probability as its denominator.
@@ -49,9 +49,7 @@ class GuideLoss(Terms):
         return own if batch.grafted is None else own & ~batch.grafted
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        ratio = token_ratio(batch.logprob, batch.old_logprob)
-        loss = clipped_surrogate(ratio, batch.advantage, self.clip_low, self.clip_high)
-        metrics = ratio_metrics(ratio, batch) | clip_metrics(ratio, batch, self.clip_low, self.clip_high)
+        loss, metrics = clipped_loss(batch, self.clip_low, self.clip_high)
         if batch.grafted is None:
             return loss, metrics
         guided = batch.mask & batch.grafted

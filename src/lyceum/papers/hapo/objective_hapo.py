@@ -8,7 +8,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from lyceum.core.types import Batch, Metrics, Objective
-from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.base import PolicyObjective, Terms, measured, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -31,7 +31,7 @@ class HAPO(Terms):
     """Let the clip range follow the entropy."""
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         h = batch.columns["relative_entropy"]

@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Origin, Rollout, Sampling, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, notes_of, own_prompt
@@ -32,6 +32,13 @@ class HierarchicalSearch(GuidanceSettings):
     with a model of their own (``roles: {models: [planner, agents], play: {planner: planner, local: agents, web:
     agents}}``) the agents stay what the stages before made them."""
 
+    requires: ClassVar = (
+        Need(
+            "environment",
+            line="{own} with {given}, in which agents have nothing to search; allowed: a rollout with an environment, "
+            "such as 'turns'",
+        ),
+    )
     plays: ClassVar[tuple[str, ...]] = ("planner", "local", "web")
 
     kind: Literal["hierarchical-search"] = "hierarchical-search"
@@ -44,15 +51,6 @@ class HierarchicalSearch(GuidanceSettings):
     """Maximum questions per trajectory; one that asks more is truncated."""
     sampling: Sampling = Sampling()
     """How the planner's tokens are sampled; ``max_completion_tokens`` is for all its turns together."""
-
-    def check(self, stage: Composition) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        if isinstance(rollout, Component) and getattr(rollout, "environment", None) is None:
-            return [
-                f"guidance.kind: got {self.kind!r} with rollout.kind '{rollout.kind}', in which agents have nothing to "
-                "search; allowed: a rollout with an environment, such as 'turns'"
-            ]
-        return []
 
     def build(self, source: TaskSource, *, seed: int) -> HierarchicalSearchGuide:
         return HierarchicalSearchGuide(self)

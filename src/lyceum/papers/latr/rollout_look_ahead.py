@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.settings import RolloutSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
@@ -62,6 +62,8 @@ class LookAhead(RolloutSettings):
 
     requires: ClassVar = ("top_logprobs",)
 
+    sized_by: ClassVar = "samples"
+
     kind: Literal["look-ahead"] = "look-ahead"
     samples: int = Field(8, ge=1)
     """Trajectories per task, unless the curriculum sets the number."""
@@ -102,14 +104,6 @@ class LookAhead(RolloutSettings):
                 "progress rising, shares from 0 to 1"
             )
         return shares
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
-
-    def sized(self, n: int) -> LookAhead:
-        """The same rollout with ``n`` trajectories."""
-        return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
         return self.roll

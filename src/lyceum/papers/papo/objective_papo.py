@@ -18,7 +18,7 @@ from lyceum.core.pictures import id_and_place, is_picture, picture_token
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, TaskSource, ViewedReduction
 from lyceum.models.policy import Policy
 from lyceum.models.see import Pixels
-from lyceum.objective.base import measured, policy_objective
+from lyceum.objective.base import PolicyObjective, measured
 from lyceum.objective.kl import kl_estimate
 from lyceum.objective.ppo_clip import PPOClip
 from lyceum.utils.errors import RecipeError
@@ -72,7 +72,7 @@ class PerceptionAware(PPOClip):
 
     def build(self) -> Objective:
         masked = MaskedPolicy(self.mask, old=not self.through_masked)
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}), reductions=(masked,))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}), reductions=(masked,))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         loss, metrics = super().surrogate(batch)

@@ -109,7 +109,7 @@ class ValueMCTS(SearchSettings):
                 f"rollout.keep: got {self.keep} with rollout.believe 'outcome', where new steps are not told apart; "
                 "allowed: null"
             )
-        return lines + self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        return lines + super().check(stage)
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         by = CompletionSearch if self.simulate == "completions" else GreedySearch

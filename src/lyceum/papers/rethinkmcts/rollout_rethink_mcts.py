@@ -85,7 +85,7 @@ class RethinkMCTS(SearchSettings):
         return self.step.unseen_in(trees)
 
     def check(self, stage: Composition) -> list[str]:
-        lines = self.step.too_small_for_a_path(self.kind, stage, self.sampling, self.depth)
+        lines = super().check(stage)
         if self.step.by == "entropy":
             lines.append(
                 "rollout.step.by: got 'entropy' with rollout.kind 'rethink-mcts'; allowed: tokens, lines, marker"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from lyceum.core.types import Batch, FrozenName, Metrics, Objective, Reduction
 from lyceum.models.bits import RULED_OUT
-from lyceum.objective.base import Terms, measured, policy_objective, ratio_metrics, token_ratio
+from lyceum.objective.base import PolicyObjective, Terms, measured, ratio_metrics, token_ratio
 from lyceum.utils.lazy_imports import Tensor, torch
 
 
@@ -25,7 +25,7 @@ class Rover(Terms):
     """Factor on the next token's mean Q-value in the target (no unit); 0 regresses on the reward alone."""
 
     def build(self) -> Objective:
-        return policy_objective(self, self.surrogate, needs=frozenset({"old_logprob"}), reductions=(MeanLogprob(),))
+        return PolicyObjective(self, self.surrogate, needs=frozenset({"old_logprob"}), reductions=(MeanLogprob(),))
 
     def surrogate(self, batch: Batch) -> tuple[Tensor, Metrics]:
         mean_q = self.rho * (batch.columns["mean_logprob"].detach() - batch.columns["old_mean_logprob"])

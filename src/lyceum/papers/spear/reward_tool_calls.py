@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.needs import Need
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, TaskSource
 from lyceum.reward.base import each
@@ -27,20 +27,18 @@ class ToolCalls(RewardSettings):
         (``default_compute_score_enforce_toolcall_posneg_decay`` in recipe/spear/reward.py).
     """
 
+    requires: ClassVar = (
+        Need(
+            "environment",
+            line="{own} with {given}, which has no environment to call; allowed: a rollout with one, such as 'turns'",
+        ),
+    )
+
     kind: Literal["tool-calls"] = "tool-calls"
     per_turn: float = Field(default=0.1, gt=0)
     """Reward of each such turn."""
     most: float = Field(default=1.0, gt=0)
     """Maximum of a trajectory."""
-
-    def check(self, stage: Composition) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        if isinstance(rollout, Component) and getattr(rollout, "environment", None) is None:
-            return [
-                f"reward.kind: got {self.kind!r} with rollout.kind '{rollout.kind}', which has no environment to call; "
-                "allowed: a rollout with one, such as 'turns'"
-            ]
-        return []
 
     def build(self, source: TaskSource) -> Grader:
         return each(lambda task, leaf: Grade(self.paid(leaf), parts={"turns": float(turns_with_calls(leaf))}))

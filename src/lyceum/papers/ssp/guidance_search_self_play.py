@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component
+from lyceum.core.needs import Need
 from lyceum.core.notes import Note
-from lyceum.core.settings import Composition, GuidanceSettings
+from lyceum.core.settings import GuidanceSettings
 from lyceum.core.tree import Node, Tree, solved
 from lyceum.core.types import Context, Grade, Hint, Origin, ProposedSource, Rollout, Sampling, Task, TaskSource
 from lyceum.guidance.base import TaskGuide, answers_to, notes_of, own_prompt, writable
@@ -30,6 +30,13 @@ class SearchSelfPlay(GuidanceSettings):
     answers with tools and without documents. The proposer earns 1 - m, m being the solver's accuracy, and ``rejected``
     for a question that was not answered."""
 
+    requires: ClassVar = (
+        Need(
+            "environment",
+            line="{own} with {given}, which has no environment to search in; allowed: a rollout with one, such as "
+            "'turns'",
+        ),
+    )
     plays: ClassVar[tuple[str, ...]] = ("proposer", "solver")
     kind: Literal["search-self-play"] = "search-self-play"
     questions: int = Field(default=4, ge=1, le=256)
@@ -50,15 +57,6 @@ class SearchSelfPlay(GuidanceSettings):
     """How answers with the documents are sampled."""
     rejected: float = Field(default=0.0, ge=-100, le=100)
     """What a question earns that is none, or that its documents do not answer."""
-
-    def check(self, stage: Composition) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        if isinstance(rollout, Component) and getattr(rollout, "environment", None) is None:
-            return [
-                f"guidance.kind: got {self.kind!r} with rollout.kind '{rollout.kind}', which has no environment to "
-                "search in; allowed: a rollout with one, such as 'turns'"
-            ]
-        return []
 
     def check_tasks(self, source: TaskSource) -> None:
         writable(self.kind, source)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from lyceum.core.needs import Need
-from lyceum.core.settings import RolloutSettings, Size
+from lyceum.core.settings import RolloutSettings
 from lyceum.core.steps import PARTIAL, write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
@@ -41,6 +41,8 @@ class Segments(RolloutSettings):
     requires: ClassVar = (
         Need("model_logprob", when=lambda own: own.spread != "even" or own.fallback == "least-likely"),
     )
+
+    sized_by: ClassVar = "samples"
 
     kind: Literal["segments"] = "segments"
     samples: int = Field(16, ge=1)
@@ -78,14 +80,6 @@ class Segments(RolloutSettings):
         if not 1 <= low <= high:
             raise ValueError(f"first_branches: got {low} to {high}; allowed: 1 or more, the fewest first")
         return self
-
-    @property
-    def size(self) -> Size:
-        return Size("samples", self.samples)
-
-    def sized(self, n: int) -> Segments:
-        """The same rollout with ``n`` trajectories."""
-        return self.model_copy(update={"samples": n})
 
     def build(self) -> Rollout:
         return self.roll

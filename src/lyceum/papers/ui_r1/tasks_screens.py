@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -20,8 +20,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, Split, Task
 from lyceum.models.see import data_uri
-from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
-from lyceum.tasks.boxes import (
+from lyceum.papers.ui_r1._boxes import (
     SUREST,
     Box,
     confidence_reward,
@@ -35,6 +34,8 @@ from lyceum.tasks.boxes import (
     read_numbers,
     write_detections,
 )
+from lyceum.reward.base import each
+from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
 from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
 
 ScreenAsk = Literal["find", "click", "type", "scroll", "all", "label", "think"]
@@ -113,7 +114,7 @@ class ScreensSource(GeneratedSource[Screens]):
         return replace(task, id=id, messages=({"role": "user", "content": [picture, question]},), columns=kept)
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
 
 def _task(rng: random.Random, ask: ScreenAsk, level: int) -> Task | None:
@@ -278,10 +279,6 @@ def _near(a: Box, b: Box) -> bool:
 
 
 # Grading ---------------------------------------------------------------------------------------------------------
-
-
-async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list[Grade]:
-    return [grade(task, leaf) for leaf in leaves]
 
 
 def grade(task: Task, leaf: Node) -> Grade:

@@ -171,9 +171,7 @@ class Endpoint:
         except urllib.error.HTTPError as error:
             error.close()
             raise (_Again if error.code in TRIED_AGAIN else Failed)(f"HTTP status {error.code}") from error
-        except (OSError, ValueError, urllib.error.URLError) as error:  # no connection, time, a reply that is no HTTP
-            raise _Again(f"{type(error).__name__}: {error}") from error
-        except Exception as error:  # http.client's own errors
+        except Exception as error:  # no connection, time, a reply that is no HTTP: also http.client's own errors
             raise _Again(f"{type(error).__name__}: {error}") from error
         return _reply(content)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyceum.tasks.boxes import (
+from lyceum.papers.ui_r1._boxes import (
     Detection,
     confidence_reward,
     edges,

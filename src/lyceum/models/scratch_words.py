@@ -1,15 +1,17 @@
-"""A small untrained Llama with a tokenizer of words, for the ``stories`` tasks.
+"""Small untrained Llamas with a tokenizer of words: for the ``stories`` tasks, and for the worlds of ``rooms``.
 
-Every word of these problems, with the space before it, is one token, and so is every number below 100: a name is then
-found again by one comparison, and a sentence is short. Whatever else a text holds is read character by character.
+Every word of these tasks, with the space before it, is one token, and so is every number below 100 of the stories: a
+name is then found again by one comparison, and a sentence is short. Whatever else a text holds is read character by
+character.
 
-It begins with what look-ups need and small models are slow to find: heads that look back by a few tokens, and heads
-that find where the same tokens stood before (induction, arXiv:2209.11895). They are set by hand where others are
-random, as mimetic initialisation does it (arXiv:2305.09828).
+That of the stories begins with what look-ups need and small models are slow to find: heads that look back by a few
+tokens, and heads that find where the same tokens stood before (induction, arXiv:2209.11895). They are set by hand where
+others are random, as mimetic initialisation does it (arXiv:2305.09828).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,32 +31,54 @@ WORDS = (
     "So", "so", "how", "look", "for", "question", "is", "about", "For", "also", "years", "old", "what", "asks", "go",
     "back", "to", "it", "needs", "need",
 )  # fmt: skip
+WORLD_BEGINNINGS = ("Fetch", "In", "go", "take", "open")
+WORLD_WORDS = (
+    "the", "is", "in", "which", "locked", "key", "here", "open", "have", "It", "The", "Doors", "You",
+    "attic", "cellar", "chapel", "garden", "hall", "kitchen", "library", "pantry", "stable", "study", "tower",
+    "workshop", "crown", "flute", "lamp", "map", "ring", "sword",
+)  # fmt: skip
+CONTEXT = 1024
+"""Maximum sequence length, in tokens."""
 
 
-def word_tokenizer(*, context: int = 1024) -> PreTrainedTokenizerFast:
-    """The character tokenizer with words and numbers as tokens of their own; a text is its tokens put together.
+def story_tokenizer() -> PreTrainedTokenizerFast:
+    """That of the stories: numbers and signs are tokens too."""
+    numbers = [str(number) for number in range(100)]
+    return word_tokenizer([*BEGINNINGS, "'s"], ["+", "-", "*", "=", *WORDS, *numbers])
+
+
+def world_tokenizer() -> PreTrainedTokenizerFast:
+    return word_tokenizer(WORLD_BEGINNINGS, WORLD_WORDS)
+
+
+def word_tokenizer(beginnings: Sequence[str], words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """The character tokenizer with words as tokens of their own; a text is its tokens put together.
 
     Args:
-        context: maximum sequence length, in tokens.
+        beginnings: words that have no space before them.
+        words: words that have one.
     """
-    signs = (" +", " -", " *", " =")
-    words = [*BEGINNINGS, "'s", *signs, *(f" {word}" for word in WORDS), *(f" {number}" for number in range(100))]
-    return character_tokenizer(context=context, words=words)
+    return character_tokenizer(context=CONTEXT, words=[*beginnings, *(f" {word}" for word in words)])
 
 
-def build_scratch_stories(*, seed: int = 0, context: int = 1024) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def build_scratch_stories(*, seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """A Llama in float32 that was not trained, and its tokenizer; 0.84 million parameters.
 
     Args:
         seed: random seed of the initial weights; the global random state does not change.
-        context: maximum sequence length, in tokens.
     """
-    tokenizer = word_tokenizer(context=context)
     model, tokenizer = build_scratch(
-        seed=seed, feed_forward=352, context=context, tokenizer=tokenizer, tied=True, biases=True
+        seed=seed, feed_forward=352, context=CONTEXT, tokenizer=story_tokenizer(), tied=True, biases=True
     )
     begin_with_induction(model, seed=seed)
     return model, tokenizer
+
+
+def build_scratch_worlds(*, seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """The same for worlds; 0.24 million parameters, all of them random."""
+    return build_scratch(
+        seed=seed, width=80, layers=3, feed_forward=208, context=CONTEXT, tokenizer=world_tokenizer(), tied=True
+    )
 
 
 SAME = ((1, 2), (2, 3), (0, 1))
