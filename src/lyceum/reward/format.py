@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -49,7 +49,7 @@ class Format(RewardSettings):
             return each(lambda task, leaf: Grade(float(has_tags_in_order(leaf.completion, self.tags))))
         # A pattern such as (a+)+b never ends on some completions, and a policy may find them: so there is a time limit.
         pool = shared_pool(
-            "lyceum.reward.format:matcher",
+            "lyceum.reward._pattern:matcher",
             {"pattern": self.pattern},
             workers=1,
             timeout_seconds=self.timeout_seconds,
@@ -69,12 +69,6 @@ class Format(RewardSettings):
             return list(await asyncio.gather(*map(one, leaves)))
 
         return grade
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """The worker's job function: whether a whole completion matches."""
-    compiled = re.compile(pattern, re.DOTALL)
-    return lambda text: compiled.fullmatch(text) is not None
 
 
 def has_tags_in_order(text: str, tags: Sequence[str]) -> bool:
