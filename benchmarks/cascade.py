@@ -16,13 +16,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from common import CACHE, arguments, cores, machine, say, smollm2, table, write
+from common import CACHE, arguments, cores, machine, processes, say, smollm2, table, write
 from suites import held_out, run_one
 
 HERE = CACHE / "cascade"
@@ -149,7 +148,7 @@ def trained(on: str, suite: Suite, budgets: Mapping[str, int], args: Any, table_
     }
     missing = [of for of in plan.values() if not is_finished(of)]
     say(f"{on}, {table_name}: {len(missing)} of {len(plan)} runs to do, {args.jobs} at a time")
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.jobs, mp_context=processes(args)) as pool:
         threads = max(1, args.threads // args.jobs)
         run = run_one if suite.clock == "wall" else run_one_by_cpu
         runs = {pool.submit(run, json.dumps(of.resolved()), threads): of.name for of in missing}

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -39,6 +41,12 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def cores() -> int:
     """That this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processes(given: argparse.Namespace) -> BaseContext:
+    """How the processes of runs start: anew. Of a quick start on one thread they are forks, which spares each the
+    imports, seconds of a core: a process that has computed with several threads cannot be forked."""
+    return get_context("fork" if given.quick and given.threads == 1 else "spawn")
 
 
 def say(text: str) -> None:

@@ -14,13 +14,12 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
-from common import CACHE, arguments, machine, say, table, write
+from common import CACHE, arguments, machine, processes, say, table, write
 from suites import acted, run_one
 
 HERE = CACHE / "leads"
@@ -124,7 +123,7 @@ def run(arm: str, rate: str, seed: int, args: Any, rows: Sequence[Mapping[str, A
         recipe = with_budget(recipe.model_copy(update={"stages": tuple(stages)}), tokens, keep_steps=False)
     # A group that learns nothing is a result here.
     recipe = recipe.model_copy(update={"max_steps_without_signal": 0})
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=processes(args)) as pool:
         seconds = pool.submit(run_one, json.dumps(recipe.resolved()), args.threads).result()
     found = read_run_folder(HERE / name)
     row = {

@@ -22,7 +22,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -256,7 +255,7 @@ def main() -> None:
     threads = max(1, options.threads // options.jobs)
     found: dict[tuple[str, int], dict[str, Any]] = {}
     start = None if study.fine_tuning is None else str(fine_tuned(study, here, options.threads))
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.jobs, mp_context=common.processes(options)) as pool:
         judges = {
             (name, seed) for seed in seeds for name in JUDGES if any(study.arms[arm].judge == name for arm in arms)
         }

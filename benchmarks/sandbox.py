@@ -18,7 +18,8 @@ import common
 
 from lyceum.reward.pool import WorkerPool
 from lyceum.sandbox.backends import CONFINING, Backend
-from lyceum.sandbox.run import ProgramLimits, fault_of
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import fault_of
 
 PROGRAM = "def f(x):\n    return x * 3 + {number}"
 TESTS = [f"assert f({x}) - f(0) == {x * 3}" for x in range(4)]
@@ -60,7 +61,7 @@ def main() -> None:
 
 def rate(backend: Backend, workers: int, each: int, groups: int) -> float:
     settings = {"limits": ProgramLimits().model_dump(), "backend": backend}
-    pool = WorkerPool("lyceum.reward.code:runner", settings, workers=workers, timeout_seconds=120)
+    pool = WorkerPool("lyceum.sandbox.worker:judge", settings, workers=workers, timeout_seconds=120)
 
     async def ask(first: int) -> None:
         programs = [PROGRAM.format(number=number) for number in range(first, first + each)]

@@ -17,12 +17,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import permutations, product
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import CACHE, arguments, machine, say, table, write
+from common import CACHE, arguments, machine, processes, say, table, write
 from suites import acted, run_one
 
 HERE = CACHE / "self_play"
@@ -101,7 +100,7 @@ def run(arm: str, rate: str, seed: int, args: Any) -> dict[str, Any]:
         *("rollouts_every=1000", *ARMS[arm]),
     ]
     recipe = load_recipe("spiral", keys)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=processes(args)) as pool:
         seconds = pool.submit(run_one, json.dumps(recipe.resolved()), args.threads).result()
         kept = models_of(HERE / name, recipe)
         curve = [{"step": step, **of} for step, of in pool.submit(curves, kept, seed, args.draws).result()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import json
 import os
 import subprocess
@@ -65,7 +64,7 @@ def source(checkout: Path) -> dict[str, Any]:
     trees = {module: ast.parse(text) for module, text in texts.items()}
     entries = sorted({module.split(".")[1] for module in trees if "." in module})
     pairs = sorted(arrows(trees))
-    running = sorted(arrows(copy.deepcopy(trees), running=True))
+    running = sorted(arrows(trees, running=True))
     layers = layers_of(checkout)
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     calls = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
@@ -105,28 +104,34 @@ def arrows(trees: dict[str, ast.Module], *, running: bool = False) -> set[tuple[
     found = {
         (module.split(".")[1], target.split(".")[1])
         for module, tree in trees.items()
-        for target in imports(Running().visit(tree) if running else tree, trees)
+        for target in imports(tree, trees, running=running)
         if "." in module and "." in target
     }
     return {(a, b) for a, b in found if a != b}
 
 
-class Running(ast.NodeTransformer):
-    """Takes out what stands below ``if TYPE_CHECKING``."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
-
-
-def imports(tree: ast.Module, modules: dict[str, ast.Module]) -> Iterator[str]:
+def imports(tree: ast.Module, modules: dict[str, ast.Module], *, running: bool) -> Iterator[str]:
     """The modules that a module imports, the package's own (``from lyceum import progress``) resolved."""
-    for node in ast.walk(tree):
+    for node in statements(tree, running=running):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module in modules:
             for name in node.names:
                 inner = f"{node.module}.{name.name}"
                 yield inner if inner in modules else node.module
+
+
+def statements(tree: ast.AST, *, running: bool) -> Iterator[ast.AST]:
+    """All statements of a module, what holds some (a handler, a case) among them; ``running`` without those below ``if
+    TYPE_CHECKING``."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):  # holds no statement
+            continue
+        if running and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from (inner for other in node.orelse for inner in (other, *statements(other, running=running)))
+            continue
+        yield node
+        yield from statements(node, running=running)
 
 
 def layers_of(checkout: Path) -> list[set[str]]:

@@ -10,12 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import CACHE, say, table
+from common import CACHE, processes, say, table
 
 BINS = 10
 QUICK = ("evaluate.n=16", "evaluate.samples=2", "evaluate.every=0")
@@ -70,7 +69,7 @@ def run_suite(suite: Suite, args: Any, here: Path) -> dict[str, Any]:
     missing = [recipe for recipe in plan.recipes if not is_finished(recipe)]
     say(f"{suite.name}: {len(missing)} of {len(plan.recipes)} runs to do, {args.jobs} at a time")
     threads = max(1, args.threads // args.jobs)
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.jobs, mp_context=processes(args)) as pool:
         runs = {pool.submit(run_one, json.dumps(recipe.resolved()), threads): recipe.name for recipe in missing}
         for done, run in enumerate(as_completed(runs), 1):
             say(f"{suite.name}: {runs[run]} took {run.result():.0f} s ({done}/{len(missing)})")

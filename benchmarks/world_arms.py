@@ -115,10 +115,10 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, base: Path, folder: Path
 
 def demonstrated_tokens(seed: int) -> float:
     """Of the commands of a worked episode, on average."""
-    from lyceum.models.scratch_worlds import word_tokenizer
+    from lyceum.models.scratch_words import world_tokenizer
     from lyceum.tasks.rooms import Rooms
 
-    source, words = Rooms.model_validate({}).build("train", seed), word_tokenizer()
+    source, words = Rooms.model_validate({}).build("train", seed), world_tokenizer()
     episodes = [source.episode(source[n]) for n in range(100)]
     return fmean(sum(1 + len(words(said)["input_ids"]) for said, _ in episode) for episode in episodes)
 

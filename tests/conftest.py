@@ -5,10 +5,12 @@ Properties are tried on the same examples every time, so that a change fails for
 ``HYPOTHESIS_PROFILE=explore pytest``.
 """
 
+import importlib.util
 import os
 import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import array_checks
 import pytest
@@ -36,6 +38,10 @@ if PROFILE == "same":
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script, where Ctrl-C is ignored: what it does is what some tests are about.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# By its file: benchmarks/ on the path would hide folders of tests that are called as a benchmark is.
+SPEC = importlib.util.spec_from_file_location("forked", Path(__file__).parents[1] / "benchmarks/forked.py")
+sys.modules["forked"] = forked = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(forked)
 
 
 def pytest_collection_finish(session):
@@ -56,3 +62,14 @@ def folders_of_modules():
     before, used = [*sys.path], [*_used]
     yield
     sys.path[:], _used[:] = before, used
+
+
+@pytest.fixture(autouse=True)
+def forks(request):
+    """Workers of tests, of pages and of recipes are forks of the test's process: starting Python with torch takes each
+    some seconds of a core. A test with the mark ``started`` has them started as a run does."""
+    if request.node.get_closest_marker("started"):
+        yield
+    else:
+        with forked.forked_workers():
+            yield

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from levelled import Source
 
 from lyceum.curriculum._bandit import pick, softmax, unit_draw
-from lyceum.curriculum.base import TasksByCategory, categories_of
+from lyceum.curriculum.base import LOOKED_AT, TasksByCategory, categories_of
+from lyceum.tasks.chain import Chain, ChainSource
 from lyceum.tasks.dataset import Dataset
+from lyceum.tasks.mixture import Mixture
 from lyceum.utils.errors import RecipeError
 
 
@@ -55,6 +57,30 @@ def test_the_categories_of_a_sorted_dataset_are_all_found(tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = Dataset.model_validate({"path": str(tmp_path / "rows.jsonl"), "heldout_share": 0}).build("train", 0)
     assert categories_of(source, "level") == ["easy", "hard"]
+
+
+def test_tasks_that_depend_on_settings_and_seed_alone_are_looked_through_once(monkeypatch):
+    made = []
+    make = ChainSource.__getitem__
+    monkeypatch.setattr(ChainSource, "__getitem__", lambda self, index: made.append(index) or make(self, index))
+
+    def looked_through(settings, seed, by="level"):
+        before = len(made)
+        return categories_of(settings.build("train", seed), by), len(made) - before
+
+    seed = 987_654_321  # which no other test of this process has
+    few, more = Chain(levels=(3, 5)), Chain(levels=(3, 5, 9))
+    assert looked_through(few, seed) == (["3", "5"], LOOKED_AT)
+    assert looked_through(few, seed) == (["3", "5"], 0)
+    # Other levels, another seed, another column: were one left out of what is compared, these would be the first's.
+    assert looked_through(more, seed) == (["3", "5", "9"], LOOKED_AT)
+    assert looked_through(few, seed + 1) == (["3", "5"], LOOKED_AT)
+    assert looked_through(few, seed, by="provenance") == (["chain"], LOOKED_AT)
+    mixtures = [Mixture.model_validate({"parts": [{"tasks": few}, {"tasks": part}]}) for part in (few, more)]
+    assert [looked_through(each, seed) for each in (*mixtures, *mixtures)] == [
+        *((["3", "5"], LOOKED_AT), (["3", "5", "9"], LOOKED_AT)),
+        *((["3", "5"], 0), (["3", "5", "9"], 0)),
+    ]
 
 
 @pytest.mark.parametrize("level", [float("nan"), None, "", "nan", float("inf")])

@@ -10,7 +10,8 @@ from lyceum.environment._notation import Notation
 from lyceum.environment.python import NOTHING, Python
 from lyceum.recipe.schema import load_recipe
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import ProgramLimits, SandboxError
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import SandboxError
 from lyceum.utils.aio import gather, run_async
 from lyceum.utils.errors import RecipeError
 

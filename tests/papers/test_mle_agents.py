@@ -8,7 +8,8 @@ from lyceum.papers.mle_agents.credit_duration_aware import weighted_relative, we
 from lyceum.papers.mle_agents.guidance_clocked_workers import ClockedWorkers, begun
 from lyceum.papers.mle_agents.reward_progress_marks import ProgressMarks, instrumented, mark_of, progress
 from lyceum.papers.mle_agents.tasks_tables import Tables, make_task
-from lyceum.sandbox.run import ProgramLimits, execute, usable
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import execute, usable
 from lyceum.utils.errors import RunError
 
 

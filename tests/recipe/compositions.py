@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -159,13 +160,19 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
+@cache
+def drawable(slot: str) -> list[str]:
+    """Kinds of a slot that are drawn; looked for once, since thousands of recipes are."""
+    return [kind for kind in kinds(slot) if not kind.startswith("test-") and kind not in APART]
+
+
 def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any]:
     """A recipe of one online stage that reads from a folder that was prepared; its components are drawn independently
     of each other."""
     model = str(folder / "model")
 
     def drawn(slot: str, among: list[str] | None = None) -> dict[str, Any]:
-        kind = rng.choice(among or [kind for kind in kinds(slot) if not kind.startswith("test-") and kind not in APART])
+        kind = rng.choice(among or drawable(slot))
         earlier = {"path": str(folder / "earlier"), "low": 0, "high": 1} if kind == "middling" else {}
         return {"kind": kind, **earlier, **SMALL.get(slot, {}).get(kind, {})}
 

@@ -17,7 +17,8 @@ from lyceum.reward._mathematics.notation import (
     items,
     without_units,
 )
-from lyceum.reward.math import FACTORY, Math, checker
+from lyceum.reward.math import FACTORY, Math
+from lyceum.reward.math_worker import checker
 from lyceum.reward.pool import WorkerCpuError, WorkerError, WorkerPool
 
 check = checker()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lyceum.reward.math import checker
+from lyceum.reward.math_worker import checker
 
 SOURCE, *CASES = map(json.loads, (Path(__file__).parent / "math_verify_cases.jsonl").read_text().splitlines())
 

@@ -12,7 +12,7 @@ from lyceum.reward.choice import Choice
 from lyceum.reward.exact import Exact
 from lyceum.reward.format import Format
 from lyceum.reward.judge import JudgeReward
-from lyceum.reward.math import checker
+from lyceum.reward.math_worker import checker
 from lyceum.reward.number import Number
 from lyceum.reward.overlong import Overlong
 from lyceum.reward.regex import RegexReward

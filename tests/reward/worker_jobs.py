@@ -3,7 +3,7 @@
 import os
 import time
 
-from lyceum.reward.math import OverCpuTime, cpu_limit
+from lyceum.reward.math_worker import OverCpuTime, cpu_limit
 
 
 def checker():

@@ -16,7 +16,8 @@ from hostile import ACTIONS, programs
 from sandboxes import each_sandbox
 
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, run
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import SandboxError, Verdict, run
 
 MARK = 0.3 + uuid.uuid4().int % 10**9 / 10**12
 """A time limit that no other sandbox of this machine has: it is in the command line of this one's processes."""

@@ -12,7 +12,8 @@ from sandboxes import each_sandbox
 from lyceum.reward.code import Code
 from lyceum.reward.pool import WorkerPool
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import ProgramLimits, Verdict, execute, run_all
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import Verdict, execute, run_all
 from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost
 
 LIMITS = ProgramLimits(seconds=30, cpu_seconds=20)

@@ -12,7 +12,8 @@ from lyceum.sandbox import backends
 from lyceum.sandbox import run as sandbox
 from lyceum.sandbox.backends import Backend
 from lyceum.sandbox.inside.judge import HANGS_SECONDS, own_cpu_seconds
-from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, execute, run, run_all
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import SandboxError, Verdict, execute, run, run_all
 
 LIMITS = ProgramLimits(seconds=2, cpu_seconds=1, memory_mb=256)
 HONEST = "def f(x):\n    return x * 3 + 2"

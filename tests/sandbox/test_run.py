@@ -10,7 +10,8 @@ from sandboxes import each_sandbox
 from lyceum.sandbox import backends
 from lyceum.sandbox.backends import Backend
 from lyceum.sandbox.inside.judge import names_of, read_tests
-from lyceum.sandbox.run import ProgramLimits, SandboxError, Verdict, fault_of, run, run_all, usable
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import SandboxError, Verdict, fault_of, run, run_all, usable
 
 LONG = ProgramLimits(seconds=20, cpu_seconds=10)
 BRIEF = ProgramLimits(seconds=0.3, cpu_seconds=1, memory_mb=128, files_mb=1, output_kb=4)

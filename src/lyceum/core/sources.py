@@ -8,7 +8,7 @@ is made of once, for every ability.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -30,6 +30,16 @@ class Mixed(Protocol):
 
     def with_sources(self, sources: Sequence[TaskSource]) -> TaskSource:
         """The same mixture of other sources, as many as before."""
+        ...
+
+
+@runtime_checkable
+class Reproducible(Protocol):
+    """A task source that may know all that its tasks depend on."""
+
+    @property
+    def tasks_key(self) -> Hashable | None:
+        """Sources in which it is equal have the same tasks; None where that is not known, as of files."""
         ...
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from lyceum.core.component import require_keys
 from lyceum.core.notes import Note
 from lyceum.core.settings import Composition
-from lyceum.core.sources import checked_tasks
+from lyceum.core.sources import Reproducible, checked_tasks
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, EndingCurriculum, Task, TaskSource
 from lyceum.utils.errors import RecipeError, nearest
@@ -96,6 +96,23 @@ def categories_of(source: TaskSource, by: str) -> list[str]:
     Raises:
         RecipeError: a task has no value in that column.
     """
+    # A thousand drawn pictures or mazes take a second, and each stage asks when it is checked and when it is built.
+    key = source.tasks_key if isinstance(source, Reproducible) else None
+    return list(_categories(source, by) if key is None else _known_categories(_Known(key, source), by))
+
+
+@dataclass(frozen=True)
+class _Known:
+    key: Hashable
+    source: TaskSource = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _known_categories(known: _Known, by: str) -> list[str]:
+    return _categories(known.source, by)
+
+
+def _categories(source: TaskSource, by: str) -> list[str]:
     # A dataset may be sorted by level, and may lack a value far down.
     return sorted({category_of(source[i], by) for i in checked_tasks(source, LOOKED_AT)}, key=level_order)
 

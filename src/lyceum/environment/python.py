@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,8 +11,8 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Environment, GradingContext, Observation
 from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 from lyceum.reward.pool import WorkerError, shared_pool
-from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import START_SECONDS, Printed, ProgramLimits, SandboxError, execute, usable
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import START_SECONDS, Printed, SandboxError, usable
 
 MOST_CHARACTERS = 100_000
 """Maximum length of a program."""
@@ -68,7 +66,7 @@ class Interpreter(WithinTurn):
         self.settings = settings
         limits = settings.limits
         self.pool = shared_pool(
-            "lyceum.environment.python:runner",
+            "lyceum.sandbox.worker:interpret",
             {
                 "limits": limits.model_dump(),
                 "backend": usable(settings.sandbox),
@@ -115,13 +113,3 @@ class Interpreter(WithinTurn):
         ended = printed.error if printed.limit is None else f"over its limit: {printed.limit}"
         lines = [text.rstrip("\n"), f"error: {ended}" if ended is not None else ""]
         return "\n".join(filter(None, lines)) + "\n" if any(lines) else f"{NOTHING}\n"
-
-
-def runner(limits: dict[str, Any], backend: Backend, characters: int) -> Callable[[str], dict[str, Any]]:
-    """The worker's job function: a program's :class:`Printed`, as a dict."""
-    given = ProgramLimits(**limits)
-
-    def work(program: str) -> dict[str, Any]:
-        return asdict(execute(program, characters=characters, limits=given, backend=backend))
-
-    return work

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,14 +15,13 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import code_allowed
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.sandbox.backends import Backend
+from lyceum.sandbox.limits import ProgramLimits
 from lyceum.sandbox.run import (
     MOST_PAIRS,
     START_SECONDS,
     Choice,
-    ProgramLimits,
     SandboxError,
     Verdict,
-    run_all,
     usable,
 )
 from lyceum.utils.errors import KILLED_IN_A_ROW, RecipeError
@@ -78,7 +76,7 @@ class ProgramPart(RewardSettings):
 
     def pool(self) -> WorkerPool:
         return shared_pool(
-            "lyceum.reward.code:runner",
+            "lyceum.sandbox.worker:judge",
             {"limits": self.limits.model_dump(), "backend": self.backend()},
             workers=self.processes,
             timeout_seconds=self.limits.seconds + 2 * START_SECONDS,
@@ -169,14 +167,3 @@ def read_reply(reply: str | dict[str, Any]) -> Verdict | Grade:
     if isinstance(reply, str):
         return Grade.ungraded(reply)
     return Verdict(tuple(reply["tests"]), **{name: value for name, value in reply.items() if name != "tests"})
-
-
-def runner(limits: dict[str, Any], backend: Backend) -> Callable[[dict[str, Any]], list[Any]]:
-    """The worker's job function: programs with the same tests, judged in a sandbox. A text says why not."""
-    given = ProgramLimits(**limits)
-
-    def work(job: dict[str, Any]) -> list[Any]:
-        found = run_all(**job, limits=given, backend=backend)
-        return [each if isinstance(each, str) else asdict(each) for each in found]
-
-    return work

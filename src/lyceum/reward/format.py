@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -48,7 +48,7 @@ class Format(RewardSettings):
             return each(lambda task, leaf: Grade(float(has_tags_in_order(leaf.completion, self.tags))))
         # A pattern such as (a+)+b never ends on some completions, and a policy may find them: so there is a time limit.
         pool = shared_pool(
-            "lyceum.reward.format:matcher",
+            "lyceum.reward._pattern:matcher",
             {"pattern": self.pattern},
             workers=1,
             timeout_seconds=self.timeout_seconds,
@@ -65,12 +65,6 @@ class Format(RewardSettings):
                 return Grade(0.0)
 
         return each_at_once(one)
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """The worker's job function: whether a whole completion matches."""
-    compiled = re.compile(pattern, re.DOTALL)
-    return lambda text: compiled.fullmatch(text) is not None
 
 
 def has_tags_in_order(text: str, tags: Sequence[str]) -> bool:

@@ -2,6 +2,8 @@
 
 ``run`` is the whole interface. What a program does to its own processes does not matter: the verdict comes from a
 process that its code never enters (``inside``), and the sandbox ends with its time.
+
+Workers import this file as they start, so it imports little.
 """
 
 from __future__ import annotations
@@ -19,11 +21,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from pydantic import Field
-
-from lyceum.core.component import Settings
 from lyceum.sandbox.backends import CONFINING, Backend, start
 from lyceum.sandbox.inside.judge import read_tests
 from lyceum.utils.documents import DocumentError, read_json
@@ -50,19 +49,17 @@ _UNSHARE_KILLED = "sigprocmask unblock failed"
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
-class ProgramLimits(Settings):
-    """What a program may use."""
+class Limits(Protocol):
+    """A recipe's ``ProgramLimits``, or what a worker is told of them."""
 
-    seconds: float = Field(default=6.0, gt=0, le=3600)
-    """Wall-clock time for all its tests together, in seconds."""
-    cpu_seconds: int = Field(default=4, ge=1, le=3600)
-    """CPU time of one of its processes, in seconds."""
-    memory_mb: int = Field(default=512, ge=64, le=65536)
-    """Address space of one of its processes, in MiB, Python itself included (about 30)."""
-    files_mb: int = Field(default=8, ge=1, le=4096)
-    """Size of all files in its folder, and of one file, in MiB."""
-    output_kb: int = Field(default=256, ge=1, le=16384)
-    """Size of what it prints for one test, in KiB."""
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def files_mb(self) -> int: ...
+
+    @property
+    def output_kb(self) -> int: ...
 
 
 class SandboxError(RunError):
@@ -118,7 +115,7 @@ def run(
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
-    limits: ProgramLimits,
+    limits: Limits,
     backend: Backend,
     metered: bool = False,
     head: str = "",
@@ -135,7 +132,7 @@ def run_all(
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
-    limits: ProgramLimits,
+    limits: Limits,
     backend: Backend,
     metered: bool = False,
     head: str = "",
@@ -173,7 +170,7 @@ def run_all(
     return found
 
 
-def execute(program: str, *, characters: int, limits: ProgramLimits, backend: Backend) -> Printed:
+def execute(program: str, *, characters: int, limits: Limits, backend: Backend) -> Printed:
     """Run a program for what it prints, without input and without tests.
 
     Args:
@@ -192,7 +189,7 @@ def execute(program: str, *, characters: int, limits: ProgramLimits, backend: Ba
 
 
 def _job(
-    limits: ProgramLimits,
+    limits: Limits,
     *,
     tests: str | Sequence[str] = (),
     pairs: Sequence[tuple[str, str]] = (),
@@ -213,7 +210,7 @@ def _job(
 
 
 def _together(
-    backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: ProgramLimits
+    backend: Backend, job: dict[str, object], programs: Sequence[str], each: int, limits: Limits
 ) -> list[Verdict | str]:
     try:
         answers = _answers(backend, {**job, "programs": list(programs)}, each, limits)
@@ -224,7 +221,7 @@ def _together(
     return [_verdict(answer) for answer in answers]
 
 
-def _over_time(job: dict[str, Any], limits: ProgramLimits) -> Verdict:
+def _over_time(job: dict[str, Any], limits: Limits) -> Verdict:
     """The verdict on a program with which the judge was still computing when its time was over."""
     tests = [False] * (len(job["pairs"] or ()) or sum(read_tests(job)[1]))
     return Verdict(tuple(tests), None, "wall-clock time", False, limits.seconds, None)
@@ -248,7 +245,7 @@ def _verdict(answer: dict[str, Any]) -> Verdict | str:
 
 
 def _answers(
-    backend: Backend, job: dict[str, Any], each: int, limits: ProgramLimits, *, left: int = KILLED_IN_A_ROW
+    backend: Backend, job: dict[str, Any], each: int, limits: Limits, *, left: int = KILLED_IN_A_ROW
 ) -> list[dict[str, Any]]:
     """What the judge answers for each program, where something was killed after another try.
 
@@ -272,10 +269,10 @@ def _answers(
     return answers
 
 
-def _started(backend: Backend, job: dict[str, Any], processes: int, limits: ProgramLimits) -> list[dict[str, Any]]:
+def _started(backend: Backend, job: dict[str, Any], processes: int, limits: Limits) -> list[dict[str, Any]]:
     """What the judge answers for each program. Raises SandboxError where it does not."""
     try:
-        argv = start(backend, files_mb=limits.files_mb).argv(limits.model_dump())
+        argv = start(backend, files_mb=limits.files_mb).argv(dict(vars(limits)))
     except OSError as error:
         raise SandboxError(str(error)) from None
     body = to_json(job).encode()
@@ -387,6 +384,8 @@ def fault_of(backend: Backend) -> str | None:
         return "taken away by LYCEUM_SANDBOX_OFF"
     if not sys.platform.startswith("linux"):
         return "needs Linux"
+    from lyceum.sandbox.limits import ProgramLimits  # here alone: no worker asks
+
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("secret")
         file.flush()

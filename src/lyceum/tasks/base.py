@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -68,6 +68,8 @@ class _Generator(Protocol):
     @property
     def size(self) -> int: ...
 
+    def model_dump_json(self) -> str: ...
+
 
 _Settings = TypeVar("_Settings", bound=_Generator)
 
@@ -81,6 +83,10 @@ class GeneratedSource(Source, Generic[_Settings]):
 
     def __len__(self) -> int:
         return self.settings.size
+
+    @property
+    def tasks_key(self) -> Hashable | None:
+        return (type(self), self.settings.model_dump_json(), self.split, self.seed)
 
     def key(self, index: int) -> str:
         """All that a task depends on beside the settings.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -11,6 +11,7 @@ from pydantic import Field
 from lyceum.core.component import Settings, slot
 from lyceum.core.settings import TasksSettings
 from lyceum.core.solution import Solution
+from lyceum.core.sources import Reproducible
 from lyceum.core.tree import Node
 from lyceum.core.types import (
     Grade,
@@ -85,6 +86,11 @@ class MixtureSource(Source):
         source = self.sources[number]
         task = source[(turn * self.pattern.count(number) + self._rank[at]) % len(source)]
         return replace(task, id=f"{number}:{task.id}")
+
+    @property
+    def tasks_key(self) -> Hashable | None:
+        keys = [source.tasks_key if isinstance(source, Reproducible) else None for source in self.sources]
+        return None if None in keys else (type(self), *keys, *self.weights, self.size)
 
     def grader(self) -> Grader:
         return OwnGraders(self)

@@ -144,10 +144,11 @@ def beside(cell: int) -> list[int]:
 
 def paths(passages: Passages) -> Iterator[list[int]]:
     """The path between each two cells, both ways: a tree has one."""
+    open_from = [[there for there in beside(cell) if is_open(passages, cell, there)] for cell in range(CELLS**2)]
 
     def onward(path: list[int]) -> Iterator[list[int]]:
-        for cell in beside(path[-1]):
-            if cell not in path and is_open(passages, path[-1], cell):
+        for cell in open_from[path[-1]]:
+            if cell not in path:
                 longer = [*path, cell]
                 yield longer
                 yield from onward(longer)

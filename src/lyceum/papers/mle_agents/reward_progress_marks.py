@@ -20,7 +20,8 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.code import program_of
 from lyceum.reward.pool import WorkerError, shared_pool
 from lyceum.sandbox.backends import Backend
-from lyceum.sandbox.run import START_SECONDS, Printed, ProgramLimits, SandboxError, usable
+from lyceum.sandbox.limits import ProgramLimits
+from lyceum.sandbox.run import START_SECONDS, Printed, SandboxError, usable
 from lyceum.utils.aio import gather
 from lyceum.utils.errors import RecipeError
 
@@ -79,7 +80,7 @@ class ProgressMarks(RewardSettings):
 
     def build(self, source: TaskSource) -> Grader:
         pool = shared_pool(
-            "lyceum.environment.python:runner",
+            "lyceum.sandbox.worker:interpret",
             {"limits": self.limits.model_dump(), "backend": self.backend(), "characters": CHARACTERS},
             workers=self.processes,
             timeout_seconds=self.limits.seconds + 2 * START_SECONDS,
