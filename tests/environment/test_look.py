@@ -56,7 +56,7 @@ def test_the_part_that_a_marked_turn_names_is_shown_enlarged_in_a_users_message(
     assert not observed.end
 
 
-def test_a_tool_call_is_answered_by_the_tool_or_where_templates_want_it_by_the_user():
+def test_a_tool_call_is_answered_by_the_user_or_where_templates_show_pictures_there_by_the_tool():
     said = call(left=500, top=0, right=1000.0, bottom=500)
     for role in ("tool", "user"):
         observed = looked(Look(role=role), said)

@@ -59,9 +59,9 @@ class Look(EnvironmentSettings):
     """Minimum share of the picture's width and of its height that a part has; a smaller one is refused."""
     times: int = Field(default=4, ge=1, le=32)
     """Maximum looks of a trajectory; later ones are refused."""
-    role: Literal["tool", "user"] = "tool"
-    """Whose message the picture is in; ``user`` for templates whose tools can only return text. With ``mark`` it is the
-    user's."""
+    role: Literal["tool", "user"] = "user"
+    """Whose message the picture is in: the user's, since the tools of many templates can only return text, or the
+    tool's. With ``mark`` it is the user's."""
     failed_reward: float = 0.0
     """Reward of each look that is refused, read by the reward ``environment``."""
 
@@ -81,7 +81,7 @@ class Look(EnvironmentSettings):
                 "with a column 'images'"
             )
 
-    def build(self) -> Environment[Looked]:
+    def build(self) -> Environment[LookState]:
         return LookEnvironment(self)
 
 
@@ -101,7 +101,7 @@ def _schema(units: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Looked:
+class LookState:
     """The picture that is looked at, the task's last one, and how often it was."""
 
     source: str
@@ -112,13 +112,13 @@ class LookEnvironment:
     def __init__(self, settings: Look) -> None:
         self.settings = settings
 
-    def reset(self, task: Task) -> Looked:
-        return Looked(list(picture_parts(task.messages))[-1])
+    def reset(self, task: Task) -> LookState:
+        return LookState(list(picture_parts(task.messages))[-1])
 
-    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> Looked:
+    def replay(self, task: Task, exchanges: Sequence[Exchange]) -> LookState:
         return replace(self.reset(task), looks=len(exchanges))
 
-    async def step(self, state: Looked, turn: Node, said: str, context: GradingContext) -> Observation[Looked]:
+    async def step(self, state: LookState, turn: Node, said: str, context: GradingContext) -> Observation[LookState]:
         asked = self.asked(said, turn, context)
         if asked is None:
             return Observation(state, end=True)
