@@ -1,17 +1,23 @@
 """Runs on pictures: resumed to the bit, both layouts alike, each picture encoded once, and what is refused."""
 
+from typing import Literal
+
 import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 from tiny_sight import noise
 
-from lyceum.core.types import Task
+from lyceum.core.pictures import ShownPictures
+from lyceum.core.types import Observation, Task
 from lyceum.engine.embedded import EmbeddedEngine
+from lyceum.environment.look import Look, LookEnvironment
 from lyceum.models.load import ModelSettings, load_tokenizer
 from lyceum.models.prompts import TokenizerReader
 from lyceum.models.rates import PictureRates
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder
+from lyceum.run.trees import read_trees
+from lyceum.training.stages.online import OnlineRun
 from lyceum.training.train import check, train
 from lyceum.utils.errors import Interrupted, RecipeError
 
@@ -96,3 +102,60 @@ def test_an_unreadable_picture_is_named_with_its_task(tmp_path):
         reader.check(Task("t7", ({"role": "user", "content": content},)))
     assert "task 't7'" in error.value.lines[0]
     assert "no such file" in error.value.lines[1]
+
+
+class AlwaysLooks(Look):
+    kind: Literal["test-look"] = "test-look"
+
+    def build(self):
+        return LooksOnce(self)
+
+
+class LooksOnce(LookEnvironment):
+    """Whatever the first turn says, it is shown the upper left quarter."""
+
+    async def step(self, state, turn, said, context):
+        if state.looks:
+            return Observation(state, end=True)
+        return await super().step(state, turn, "T0,0,1,1", context)
+
+
+LOOKS = (
+    "rollout={kind: turns, samples: 3, environment: {kind: test-look, mark: T, units: 2, least_side: 48}, sampling: "
+    "{max_completion_tokens: 24, stop: [a, e, i, o, u]}}"
+)
+
+
+def test_pictures_that_an_environment_shows_are_trained_also_where_nothing_rendered_them(tmp_path, monkeypatch):
+    # Catches a tree whose tokens name a picture that only the process which grew it has seen, or that was seen before
+    # a checkpoint: everything but the trees is forgotten before each step is trained.
+    whole = train(recipe(tmp_path, "whole", LOOKS, "trees_every=1"))
+    metrics = read_run_folder(whole).metrics
+    assert all(step["rollout/turns/looks"] > 0 for step in metrics)
+    assert all(3 < step["pictures/step"] <= 6 for step in metrics), "three of the tasks and a quarter of each"
+    recorded = read_trees(next((whole / "trees").iterdir())).trees
+    noted = [note.sources for tree in recorded for note in tree.notes(ShownPictures)]
+    assert all(len(sources) == 1 for sources in noted), "once, however many samples looked"
+    flatten = OnlineRun.flatten
+
+    def forgetful(self, groups):
+        pictures = self.session.policy.sight.pictures
+        for known in (pictures._sources, pictures._ids, pictures._seen):
+            known.clear()
+        return flatten(self, groups)
+
+    monkeypatch.setattr(OnlineRun, "flatten", forgetful)
+    with pytest.raises(Interrupted):
+        train(recipe(tmp_path, "forgets", LOOKS), interrupted=iter([False, True]).__next__)
+    forgets = train(recipe(tmp_path, "forgets", LOOKS), resume=True)
+    assert first_difference(read_digests(whole), read_digests(forgets)) is None
+    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (whole, forgets)]
+    assert weights[0] == weights[1]
+
+
+def test_a_looks_picture_has_the_same_log_probabilities_in_training_as_in_sampling(tmp_path):
+    # Catches a picture's tokens that the engine and the learner place or embed differently after the first turn.
+    run = train(recipe(tmp_path, "looks", LOOKS, "steps=1"))
+    [metrics] = read_run_folder(run).metrics
+    assert metrics["rollout/turns/looks"] > 0
+    assert metrics["importance/mismatch"] < 1e-4

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from lyceum.models.policy import Policy
 
 Message = Mapping[str, Any]
-"""A chat message: ``role`` and ``content``, a text or a list of parts ``{"type": "text", "text": TEXT}`` (no images
-yet)."""
+"""A chat message: ``role`` and ``content``, a text or a list of parts: ``{"type": "text", "text": TEXT}``, or
+``{"type": "image", "image": PATH_OR_URI}`` for models that see."""
 
 Row = Mapping[str, Any]
 """A dataset's row: plain values by column."""

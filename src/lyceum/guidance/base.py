@@ -294,6 +294,6 @@ def writable(guide: str, source: TaskSource) -> ProposedSource:
     if not isinstance(source, ProposedSource):
         raise RecipeError(
             f"guidance.{guide}: the tasks have no rule that reads a proposal and computes its answer; "
-            "allowed: tasks.kind 'chain'"
+            "allowed: tasks that have one, such as kinds 'chain' and 'redrawn-pictures'"
         )
     return source

@@ -17,6 +17,7 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from lyceum.core.pictures import note_shown
 from lyceum.core.roles import Roles
 from lyceum.core.settings import RuntimeSettings
 from lyceum.core.steps import write_texts
@@ -384,8 +385,8 @@ class TaskContext:
         self.tree = self._begun() if tree is None else tree
 
     def _begun(self) -> Tree:
-        tokens = self.render(self.task.messages)
-        return Tree(self.task, [Node.prompt(tokens, self.decode(tokens))])
+        prompt = self._rendered(self.task.messages)
+        return Tree(self.task, [Node.prompt(prompt, self.decode(prompt))])
 
     @property
     def version(self) -> int:
@@ -418,6 +419,10 @@ class TaskContext:
         return changed
 
     def render(self, messages: Sequence[Message]) -> list[int]:
+        note_shown(self.tree, messages)
+        return self._rendered(messages)
+
+    def _rendered(self, messages: Sequence[Message]) -> list[int]:
         prompt = self._runtime.policy.renderer.render(messages, self._runtime.tools)
         self._prompts[prompt.tokens] = prompt
         return list(prompt.tokens)
@@ -430,6 +435,7 @@ class TaskContext:
             raise ValueError(f"task {self.task.id!r}: a conversation goes on after a prompt that was not rendered here")
         after = self._runtime.policy.renderer.follow(prompt, path[len(prompt.tokens) :], messages, history)
         self._prompts[after.prompt.tokens] = after.prompt
+        note_shown(self.tree, messages)
         return after.keep, list(after.tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:

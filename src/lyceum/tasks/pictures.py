@@ -116,12 +116,12 @@ class PicturesSource(GeneratedSource[Pictures]):
         settings = self.settings
         ask, level = in_turn(settings.asks, settings.levels, index)
         id = f"pictures/{self.split}/{self.seed}/{ask}/{level}/{index}"
-        task = self._drawn(id, ask, level)
+        task = self.drawn_task(id, ask, level)
         shapes = task.columns["shapes"]
         if settings.shown == "blank":
             shapes = []
         elif settings.shown == "swapped":
-            shapes = self._drawn(f"{id}/other", ask, level).columns["shapes"]
+            shapes = self.drawn_task(f"{id}/other", ask, level).columns["shapes"]
         picture = {"type": "image", "image": data_uri(drawn(shapes, settings.scale))}
         if settings.form != "open":
             task = _closed(random.Random(f"{id}/{settings.form}"), task, settings.form)
@@ -133,7 +133,8 @@ class PicturesSource(GeneratedSource[Pictures]):
         kept |= {"caption": settings.caption, "form": settings.form}
         return replace(task, id=id, messages=({"role": "user", "content": content},), columns=kept)
 
-    def _drawn(self, id: str, ask: Ask, level: int) -> Task:
+    def drawn_task(self, id: str, ask: Ask, level: int) -> Task:
+        """A question of the split in both wordings, with its shapes, as columns; it has no messages."""
         return draw(id, self.split, lambda rng: _task(rng, ask, level), problem=seen_and_asked)
 
     def grader(self) -> Grader:
@@ -228,7 +229,7 @@ def _compare(rng: random.Random, level: int) -> Scene | None:
 
 def _where(rng: random.Random, level: int) -> Scene:
     cells = rng.sample(range(CELLS**2), 1 + 3 * (level - 1))
-    shapes = [_in_cell(rng, cell, "red" if n == 0 else rng.choice(NAMED[1:])) for n, cell in enumerate(cells)]
+    shapes = [in_cell(rng, cell, "red" if n == 0 else rng.choice(NAMED[1:])) for n, cell in enumerate(cells)]
     rng.shuffle(shapes)
     sentence = "In which cell is the red shape? Columns are a to d from the left, rows 1 to 4 from the top."
     return Scene(shapes, "where?", sentence, [], _name(cells[0]))
@@ -293,7 +294,7 @@ def _list(rng: random.Random, level: int) -> Scene:
     cells = rng.sample(range(CELLS**2), n_own + n_others)
     own, others = cells[:n_own], cells[n_own:]
     rest = [colour for colour in NAMED if colour != asked]
-    shapes = [_in_cell(rng, cell, asked) for cell in own] + [_in_cell(rng, cell, rng.choice(rest)) for cell in others]
+    shapes = [in_cell(rng, cell, asked) for cell in own] + [in_cell(rng, cell, rng.choice(rest)) for cell in others]
     rng.shuffle(shapes)
     sentence = (
         f"In which cells are {asked} shapes, row by row, and how many are they? Columns are a to d from the left, rows "
@@ -321,7 +322,7 @@ ASKS: Mapping[Ask, Callable[[random.Random, int], Scene | None]] = {
 
 def _closed(rng: random.Random, task: Task, form: Form) -> Task:
     """The same task with answers to choose from: yes or no to one, or the letters of four."""
-    others = rng.sample(_other_answers(task.answer), len(LETTERS) - 1)
+    others = rng.sample(other_answers(task.answer), len(LETTERS) - 1)
     if form == "yes-or-no":
         answer = rng.choice(["yes", "no"])
         named = f"{task.answer if answer == 'yes' else others[0]}?"
@@ -341,7 +342,7 @@ def _closed(rng: random.Random, task: Task, form: Form) -> Task:
     return replace(task, answer=answer, columns=columns)
 
 
-def _other_answers(answer: str) -> list[str]:
+def other_answers(answer: str) -> list[str]:
     """Answers of the same kind, at least three: the numbers that are nearest, or all colours, bars or cells."""
     if answer.isdecimal():
         near = [n for n in range(max(0, int(answer) - 3), int(answer) + 4) if n != int(answer)]
@@ -356,10 +357,10 @@ def _other_answers(answer: str) -> list[str]:
 def _scattered(rng: random.Random, n: int) -> tuple[list[int], list[str], list[Shape]]:
     cells = rng.sample(range(CELLS**2), n)
     colours = [rng.choice(NAMED) for _ in cells]
-    return cells, colours, [_in_cell(rng, cell, colour) for cell, colour in zip(cells, colours, strict=True)]
+    return cells, colours, [in_cell(rng, cell, colour) for cell, colour in zip(cells, colours, strict=True)]
 
 
-def _in_cell(rng: random.Random, cell: int, colour: str) -> Shape:
+def in_cell(rng: random.Random, cell: int, colour: str) -> Shape:
     x, y = cell % CELLS * CELL + rng.randint(1, 3), cell // CELLS * CELL + rng.randint(1, 3)
     return rng.choice(("ellipse", "rectangle")), colour, (x, y, x + 7, y + 7)
 

@@ -17,4 +17,25 @@ PROOFS = {
             "checkpoint_every=100",
         ],
     ),
+    "driveagent-r1-pictures": Proof(
+        [
+            "guidance/forced-modes/groups/contrasted",
+            "rollout/turns/looks",
+            "reward/part/mode-choice/tool",
+            "reward/part/mode-choice/contrasted",
+        ],
+        {
+            "stages.forced.guidance=[]": "generation",
+            "stages.chosen.reward=[{kind: task, steps: false}]": "grades",
+            "stages.chosen.reward.1.cost=0": "grades",
+            "stages.chosen.rollout.environment.least_share=1": "generation",
+        },
+        [*stages(1, 2, 2), "model={beside}/model"],
+        beside=[
+            *stages(100, 1, 1, tasks=1),
+            "stages.start.tasks_per_step=16",
+            "stages.start.learner.warmup_steps=5",
+            "checkpoint_every=200",
+        ],
+    ),
 }

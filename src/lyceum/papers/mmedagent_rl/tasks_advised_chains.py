@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from lyceum.tasks.base import check_index
 from lyceum.tasks.chain import MODULUS, Chain, ChainSource
 
 Trust = Literal["easy", "medium", "hard"]
+Answer = TypeVar("Answer", int, str)
 BEFORE = ";"
 """What stands before an adviser's answer."""
 
@@ -71,6 +72,6 @@ def advised(rng: random.Random, answer: int, advisers: int, trust: Trust) -> lis
     return advice
 
 
-def most_say(advice: Sequence[int]) -> int:
+def most_say(advice: Sequence[Answer]) -> Answer:
     """The answer that most advisers give; ties go to the first."""
     return Counter(advice).most_common(1)[0][0]

@@ -12,6 +12,7 @@ from pydantic import Field
 from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
+from lyceum.core.pictures import shown_by
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -266,8 +267,9 @@ class OnlineRun(StageLoop):
 
     def flatten(self, groups: Sequence[Group]) -> Forest:
         if (sight := self.session.policy.sight) is not None:
-            for group in groups:  # their prompts may have been rendered in another process, or before a checkpoint
-                sight.pictures.remember(group.tree.task.messages)
+            # They may have been rendered in another process, or before a checkpoint.
+            for messages in (each for group in groups for each in shown_by(group.tree)):
+                sight.pictures.remember(messages)
         return flatten(
             [group for group in groups if not group.dropped],
             decode=self.session.policy.decode,
