@@ -151,6 +151,7 @@ def test_every_benchmark_is_started():
         "forked.py",
         "limits.py",
         "picture_arms.py",
+        "picture_questions.py",
         "picture_rates.py",
         "controlled_lengths.py",
         "suites.py",
