@@ -1,11 +1,12 @@
 """The part of ``pictures.py`` that asks what there is to reinforce: GRPO on each question alone, from one base.
 
 Eight samples of a model that guesses hold the answer often too. So each question's pass@8 stands beside that of the
-same model under blank pictures, before training and after. One seed; a question in the file is not trained again.
+same model under blank pictures, before training and after. One seed; a (question, rate) in the file is not made again.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +17,7 @@ from common import say, table
 
 ASKS = ("where", "count", "colour", "compare", "chart", "path", "sum")
 """All but lists, which the base does not know."""
-RATE = "3e-4"
+RATES = ("3e-4", "1e-4")
 STEPS = 120
 QUESTIONS = 240
 DEFINITIONS = {
@@ -33,6 +34,7 @@ DEFINITIONS = {
 def run_questions(
     known: Sequence[Mapping[str, Any]],
     asks: Sequence[str],
+    rates: Sequence[str],
     steps: int,
     questions: int,
     base: Path,
@@ -47,24 +49,25 @@ def run_questions(
         done: takes all rows, after each.
     """
     rows = [dict(row) for row in known if (row["steps"], row["questions"]) == (steps, questions)]
-    for ask in asks:
-        if any(row["ask"] == ask for row in rows):
+    for rate, ask in itertools.product(rates, asks):
+        of_ask = [row for row in rows if row["ask"] == ask]
+        if any(row["rate"] == rate for row in of_ask):
             continue
         tasks = {"kind": "pictures", "asks": [ask]}
         length = picture_arms.demonstrated_tokens(0, tasks)
         tokens = round(steps * picture_arms.TASKS_PER_STEP * picture_arms.SAMPLES * length)
         grpo = picture_arms.ARMS["grpo"]
-        made = picture_arms.recipe(grpo, RATE, 0, tokens, base, folder, f"{ask}-{steps}", tasks)
+        made = picture_arms.recipe(grpo, rate, 0, tokens, base, folder, f"{ask}-{rate}-{steps}", tasks)
         trained = picture_arms.trained(made)
         row = {
-            **{"ask": ask, "rate": RATE, "steps": steps, "questions": questions},
+            **{"ask": ask, "rate": rate, "steps": steps, "questions": questions},
             **{name: trained[name] for name in ("tokens_sampled", "seconds")},
             "with_gradient": trained["acted"]["groups/with_gradient"],
-            "before": answered(base, tasks, questions),
+            "before": of_ask[0]["before"] if of_ask else answered(base, tasks, questions),
             "after": answered(folder / made.name / "model", tasks, questions),
         }
         rows.append(row)
-        say(f"{ask}: {row['before']['greedy']['mean']:.1%}, then {row['after']['greedy']['mean']:.1%}")
+        say(f"{ask} at {rate}: {row['before']['greedy']['mean']:.1%}, then {row['after']['greedy']['mean']:.1%}")
         done(rows)
 
 
@@ -91,12 +94,23 @@ def passed(right: Sequence[bool]) -> dict[str, float]:
 
 
 def show_questions(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = ("question", "greedy", "pass@1", "pass@8", "blank pass@8", "then greedy", "pass@8", "blank", "swapped")
+    columns = (
+        "question",
+        "rate",
+        "greedy",
+        "pass@1",
+        "pass@8",
+        "blank pass@8",
+        "then greedy",
+        "pass@8",
+        "blank",
+        "swapped",
+    )
     lines = [
         tuple(
             of if isinstance(of, str) else f"{100 * of:.1f}"
             for of in (
-                row["ask"],
+                *(row["ask"], row["rate"]),
                 *(before["greedy"]["mean"], before["pass_1"], before["pass_8"], before["blank"]["pass_8"]),
                 *(after["greedy"]["mean"], after["pass_8"]),
                 *(after[shown]["greedy"]["mean"] for shown in ("blank", "swapped")),

@@ -126,10 +126,10 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
 
 def on_questions(result: dict[str, Any], options: Any) -> None:
     """GRPO on each question alone, what is missing of it; the file is written after each."""
-    asks, steps = picture_questions.ASKS, picture_questions.STEPS
+    asks, rates, steps = picture_questions.ASKS, picture_questions.RATES, picture_questions.STEPS
     questions = options.questions or (8 if options.quick else picture_questions.QUESTIONS)
     if options.quick:
-        asks, steps = asks[:1], 2
+        asks, rates, steps = asks[:1], rates[:1], 2
     folder = HERE / ("questions-quick" if options.quick else "questions")
 
     def done(rows: list[dict[str, Any]]) -> None:
@@ -139,7 +139,7 @@ def on_questions(result: dict[str, Any], options: Any) -> None:
 
     known = result.get("questions", {}).get("rows", ())
     base = base_of_arms(options.quick, 0)
-    picture_questions.run_questions(known, asks, steps, questions, base, folder, done)
+    picture_questions.run_questions(known, asks, rates, steps, questions, base, folder, done)
 
 
 def base_of_arms(quick: bool, seed: int) -> Path:

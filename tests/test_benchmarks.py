@@ -41,7 +41,7 @@ STARTS = {
     "mechanisms.py --quick": r"grpo: [\d.]+ s",
     "pictures.py --quick --threads 1": r"tree takes [\d.]+ of the rows' time",
     "pictures.py --quick --threads 1 --on rates": r"rates-quick-base took \d+ s",
-    "pictures.py --quick --threads 1 --on questions": r"where: [\d.]+%, then",
+    "pictures.py --quick --threads 1 --on questions": r"where at 3e-4: [\d.]+%, then",
     "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
