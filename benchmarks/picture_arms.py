@@ -20,13 +20,18 @@ from typing import Any
 from common import say, table
 from suites import acted, over_seeds, run_one
 
-TASKS = {"kind": "pictures", "asks": ["chart", "path", "sum"], "levels": [2, 3]}
-"""Answers of several steps, which the base gets right some of the time."""
+TASKS = {"kind": "pictures", "asks": ["where"]}
+"""One look decides the answer. The base sees some of it: eight samples hold the answer far more often than eight
+guesses would, which ``picture_questions.py`` measures for every question."""
 SAMPLES, ANSWER = 8, 24
 """Of a group, and the most tokens of one."""
-TOKENS = 60_000
-RATES = ("1e-4", "3e-4")
-QUESTIONS = 1200
+TASKS_PER_STEP = 32
+UPDATES = 1
+"""Per step. With four, each of 8 groups, the policy's entropy is gone before it sees more."""
+SETTING = {"tasks": TASKS, "samples": SAMPLES, "tasks_per_step": TASKS_PER_STEP, "updates_per_step": UPDATES}
+TOKENS = 80_000
+RATES = ("1e-4", "3e-4", "1e-3")
+QUESTIONS = 600
 DEFINITIONS = {
     "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
     "none: it has one demonstration for each question that grpo samples (x8: for each sample)",
@@ -120,7 +125,16 @@ def best_rate(rows: Sequence[Mapping[str, Any]], arm: str) -> str:
 # Training ------------------------------------------------------------------------------------------------------------
 
 
-def recipe(arm: Arm, rate: str, seed: int, tokens: int, base: Path, folder: Path, name: str) -> Any:
+def recipe(
+    arm: Arm,
+    rate: str,
+    seed: int,
+    tokens: int,
+    base: Path,
+    folder: Path,
+    name: str,
+    tasks: Mapping[str, Any] = TASKS,
+) -> Any:
     """The arm's stages, with as many steps as their share of the tokens lasts."""
     from lyceum.recipe.files import merged, read_merged
     from lyceum.recipe.schema import load_recipe
@@ -133,26 +147,27 @@ def recipe(arm: Arm, rate: str, seed: int, tokens: int, base: Path, folder: Path
         if stage_name not in arm.shares:
             continue
         budget = round(arm.shares[stage_name] * tokens)
-        sized = {"steps": 10_000, "max_tokens": budget, "tasks_per_step": 32, "rollout": rollout}
+        sized = {"steps": 10_000, "max_tokens": budget, "tasks_per_step": TASKS_PER_STEP, "rollout": rollout}
         if stage["kind"] == "online":
-            sized["learner"] = learner | {"updates_per_step": 4}
+            sized["learner"] = learner | {"updates_per_step": UPDATES}
         elif stage["kind"] == "offline":
-            data = {"kind": "sampled", "tasks": 10_000, "part": 32}
+            data = {"kind": "sampled", "tasks": 10_000, "part": TASKS_PER_STEP}
             sized |= {"data": data, "tasks_per_step": 16, "learner": learner}
         else:
-            steps = max(1, round(budget / SAMPLES / demonstrated_tokens(seed) / 32))
-            sized = {"steps": steps, "tasks_per_step": 32, "learner": learner | {"schedule": "constant"}}
+            steps = max(1, round(budget / SAMPLES / demonstrated_tokens(seed, tasks) / TASKS_PER_STEP))
+            constant = learner | {"schedule": "constant"}
+            sized = {"steps": steps, "tasks_per_step": TASKS_PER_STEP, "learner": constant}
         stages.append(merged(merged(stage, sized), arm.changes.get(stage_name, {})))
-    given = {"stages": stages, "model": str(base), "tasks": TASKS, "seed": seed, "name": name, "output": str(folder)}
+    given = {"stages": stages, "model": str(base), "tasks": tasks, "seed": seed, "name": name, "output": str(folder)}
     usual = ("evaluate.n=0", "checkpoint_every=0", "rollouts_every=1000", "track=[]")
     return load_recipe(arm.recipe, [*given.items(), *usual])
 
 
-def demonstrated_tokens(seed: int) -> float:
+def demonstrated_tokens(seed: int, tasks: Mapping[str, Any]) -> float:
     """Of a question, on average, with the end of the text."""
     from lyceum.tasks.pictures import Pictures
 
-    source = Pictures.model_validate(TASKS).build("train", seed)
+    source = Pictures.model_validate(tasks).build("train", seed)
     return 1 + fmean(len(source[n].columns["demonstration"]) for n in range(240))
 
 
@@ -197,10 +212,12 @@ def evaluated(model: Path, seed: int, questions: int) -> dict[str, Any]:
     }
 
 
-def questions_of(seed: int, questions: int, *, first: int = 0, shown: str = "own") -> list[Any]:
+def questions_of(
+    seed: int, questions: int, *, first: int = 0, shown: str = "own", tasks: Mapping[str, Any] = TASKS
+) -> list[Any]:
     from lyceum.tasks.pictures import Pictures
 
-    source = Pictures.model_validate({**TASKS, "shown": shown}).build("heldout", seed)
+    source = Pictures.model_validate({**tasks, "shown": shown}).build("heldout", seed)
     return [source[first + n] for n in range(questions)]
 
 

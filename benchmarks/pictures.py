@@ -1,13 +1,14 @@
 """Pictures: what methods learn, tokens saved by rates, the learner's two layouts, an encoder in a process of its own.
 
-    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on rates layout encoder arms] [--quick]
+    python benchmarks/pictures.py --out benchmarks/results/pictures.json [--on CASE ...] [--quick]
 
 ``rates``: a router of rates against chance, see ``picture_rates.py``; about two minutes of a core for each seed, and
 as long for the base. Runs stay in ``.cache/pictures`` and are not trained again. ``layout``: a step of the learner on
 groups of 8 samples under a picture of 256 tokens. ``encoder``: one answer to each of 64 new pictures, with the vision
 tower in the engine's process and in its own, where it costs a quarter of what prefill and decoding do, as much, and
 four times as much; all prompts prefilled together, or 8 after another. ``arms``: methods that go on from one base per
-seed, see ``picture_arms.py``; about two minutes of a core for each run. What is not asked for stays in the file.
+seed, see ``picture_arms.py``; half a minute of a core for each run. ``questions``: GRPO on each question alone, see
+``picture_questions.py``; a minute of a core for each. What is not asked for stays in the file.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import picture_arms
+import picture_questions
 import picture_rates
 from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
 from layout import stepper
@@ -48,7 +51,7 @@ GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
 """Of the layout's forest: pictures, samples under each, their tokens, pixels of a picture."""
 
 
-CASES = ("rates", "layout", "encoder", "arms")
+CASES = ("rates", "layout", "encoder", "arms", "questions")
 PICTURES, BATCH, TOKENS, SEEN_SIDE = 64, 8, 16, 96
 """Of the encoder's: new pictures in a round, prompts prefilled together, tokens of an answer, pixels of a picture."""
 COSTS = (0.25, 1.0, 4.0)
@@ -82,6 +85,8 @@ def main() -> None:
         write(result, options.out)
     if "arms" in options.on:
         on_arms(result, options)
+    if "questions" in options.on:
+        on_questions(result, options)
     show(result)
 
 
@@ -104,12 +109,8 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
     """What is missing of the arms; the file is written after each run."""
     folder = HERE / ("arms-quick" if options.quick else "arms")
 
-    def base_of(seed: int) -> Path:
-        steps = ("steps=4", "tasks_per_step=4") if options.quick else ()
-        return trained(f"{folder.name}-base-{seed}", "pictures-base", f"seed={seed}", *steps)
-
     def done(rows: list[dict[str, Any]]) -> None:
-        facts = {"definitions": picture_arms.DEFINITIONS, "tasks": picture_arms.TASKS, "machine": machine()}
+        facts = {"definitions": picture_arms.DEFINITIONS, "setting": picture_arms.SETTING, "machine": machine()}
         result["arms"] = facts | {"rows": rows, "summary": picture_arms.summary(rows)}
         write(result, options.out)
 
@@ -117,8 +118,34 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
     questions = options.questions or (12 if options.quick else picture_arms.QUESTIONS)
     if options.quick:
         arms, rates, tokens = ("grpo", "sft"), rates[:1], 1000
-    known = result.get("arms", {}).get("rows", ())
+    before = result.get("arms", {})
+    known = before["rows"] if before.get("setting") == picture_arms.SETTING else ()
+    base_of = partial(base_of_arms, options.quick)
     picture_arms.run_arms(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
+
+
+def on_questions(result: dict[str, Any], options: Any) -> None:
+    """GRPO on each question alone, what is missing of it; the file is written after each."""
+    asks, rates, steps = picture_questions.ASKS, picture_questions.RATES, picture_questions.STEPS
+    questions = options.questions or (8 if options.quick else picture_questions.QUESTIONS)
+    if options.quick:
+        asks, rates, steps = asks[:1], rates[:1], 2
+    folder = HERE / ("questions-quick" if options.quick else "questions")
+
+    def done(rows: list[dict[str, Any]]) -> None:
+        facts = {"definitions": picture_questions.DEFINITIONS, "machine": machine()}
+        result["questions"] = facts | {"rows": rows}
+        write(result, options.out)
+
+    known = result.get("questions", {}).get("rows", ())
+    base = base_of_arms(options.quick, 0)
+    picture_questions.run_questions(known, asks, rates, steps, questions, base, folder, done)
+
+
+def base_of_arms(quick: bool, seed: int) -> Path:
+    """That of a seed, which is trained where it is not there yet."""
+    steps = ("steps=4", "tasks_per_step=4") if quick else ()
+    return trained(f"{'arms-quick' if quick else 'arms'}-base-{seed}", "pictures-base", f"seed={seed}", *steps)
 
 
 def trained(name: str, recipe: str, *keys: str) -> Path:
@@ -317,6 +344,8 @@ def cpu_seconds(call: Callable[[], Any]) -> float:
 def show(result: Mapping[str, Any]) -> None:
     if "arms" in result:
         picture_arms.show_arms(result["arms"]["rows"])
+    if "questions" in result:
+        picture_questions.show_questions(result["questions"]["rows"])
     if "rates" in result:
         picture_rates.show_rates(result["rates"]["rows"])
     if "encoder" in result:

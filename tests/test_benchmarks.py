@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+from argparse import Namespace
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,7 @@ STARTS = {
     "mechanisms.py --quick": r"grpo: [\d.]+ s",
     "pictures.py --quick --threads 1": r"tree takes [\d.]+ of the rows' time",
     "pictures.py --quick --threads 1 --on rates": r"rates-quick-base took \d+ s",
+    "pictures.py --quick --threads 1 --on questions": r"where at 3e-4: [\d.]+%, then",
     "process_models.py --quick --threads 1": r"sampled \d+ tasks twice",
     "rewards.py --quick --arms verifier --threads 1": r"verifier, seed 0 \(1/1\): .*'every_step_right': \d",
     "sandbox.py --quick": r"(unshare|landlock|bubblewrap|none): .*'alone_1': \d",
@@ -151,6 +153,7 @@ def test_every_benchmark_is_started():
         "forked.py",
         "limits.py",
         "picture_arms.py",
+        "picture_questions.py",
         "picture_rates.py",
         "controlled_lengths.py",
         "suites.py",
@@ -208,3 +211,20 @@ def test_seeds_of_rates_that_are_known_are_not_run_again(benchmarks, monkeypatch
     rates.run_rates([*of_other_sizes, *known], 3, 9, rates.SIZES, lambda *keys: None, "rates", kept.append)
     assert run == [0, 2]
     assert [row["seed"] for row in kept[-1]] == [0, 1, 2]
+
+
+def test_pass_at_8_is_of_eight_samples_of_one_question(benchmarks):
+    # One correct of 16: 1/16 of the samples, one of two questions. Eight questions of two samples would make it 1/8.
+    found = benchmarks("picture_questions").passed([True] + [False] * 15)
+    assert found == {"pass_1": 0.0625, "pass_8": 0.5}
+
+
+@pytest.mark.parametrize(("tasks", "kept"), [({"kind": "pictures", "asks": ["sum"]}, 0), (None, 1)])
+def test_rows_of_arms_in_another_setting_are_not_kept(benchmarks, monkeypatch, tasks, kept):
+    pictures, arms = benchmarks("pictures"), benchmarks("picture_arms")
+    given = []
+    monkeypatch.setattr(arms, "run_arms", lambda known, *rest: given.append(known))
+    before = {"setting": arms.SETTING | ({"tasks": tasks} if tasks else {}), "rows": [{"arm": "grpo"}]}
+    options = Namespace(quick=False, arms=(), learning_rates=(), tokens=1, questions=1, seeds=1)
+    pictures.on_arms({"arms": before}, options)
+    assert [len(known) for known in given] == [kept]
