@@ -21,8 +21,9 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.models.see import Pixels, data_uri, read_picture
+from lyceum.reward.base import each
 from lyceum.tasks.base import GeneratedSource, check_index, levels_within
-from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade_leaves
+from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade
 from lyceum.utils.messages import picture_parts
 
 ALONE, TOOL = "S", "T"
@@ -98,7 +99,7 @@ class ViewsSource(GeneratedSource[Views]):
         return replace(own, id=id, messages=({"role": "user", "content": content},), columns=columns)
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
 
 def _in_mode(task: Task, form: int) -> Task:

@@ -18,8 +18,9 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.mmedagent_rl.tasks_advised_chains import Trust, most_say
+from lyceum.reward.base import each
 from lyceum.tasks.base import GeneratedSource, check_index, levels_within
-from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade_leaves, other_answers
+from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade, other_answers
 
 FIELDS: Mapping[Ask, str] = {
     **dict.fromkeys(("count", "colour", "compare", "where", "list"), "shapes"),
@@ -97,7 +98,7 @@ class AdvisedPicturesSource(GeneratedSource[AdvisedPictures]):
         return replace(task, id=id, messages=({"role": "user", "content": content},), answer=answer, columns=columns)
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
 
 def other_answers_to(task: Task, asked: str) -> list[str]:

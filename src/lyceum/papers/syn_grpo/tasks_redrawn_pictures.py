@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.models.see import data_uri
+from lyceum.reward.base import each
 from lyceum.tasks.base import GeneratedSource, check_index, checksum, kept_for_evaluation, levels_within
 from lyceum.tasks.pictures import (
     CELL,
@@ -30,7 +31,7 @@ from lyceum.tasks.pictures import (
     Shape,
     check_asks,
     drawn,
-    grade_leaves,
+    grade,
     in_cell,
     in_turn,
     seen_and_asked,
@@ -117,7 +118,7 @@ class RedrawnPicturesSource(GeneratedSource[RedrawnPictures]):
         return asked(replace(task, id=f"redrawn-pictures/proposed/{checksum(problem)}/{described}"))
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
 
 def asked(task: Task) -> Task:
