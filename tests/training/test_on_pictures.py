@@ -6,11 +6,11 @@ import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 from tiny_sight import noise
 
-from lyceum.core.pictures import ShownPictures
 from lyceum.core.types import Observation, Task
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.environment.look import Look, LookEnvironment
 from lyceum.models.load import ModelSettings, load_tokenizer
+from lyceum.models.picture_tokens import ShownPictures
 from lyceum.models.prompts import TokenizerReader
 from lyceum.models.rates import PictureRates
 from lyceum.recipe.schema import load_recipe

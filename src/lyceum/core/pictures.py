@@ -10,19 +10,11 @@ neither embed nor draw it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
-
-from lyceum.core.notes import Note
-from lyceum.utils.messages import picture_parts
-
-if TYPE_CHECKING:
-    from lyceum.core.tree import Tree
-    from lyceum.core.types import Message
 
 HASH_BITS, RATE_BITS, PLACE_BITS = 46, 1, 15
 """Of the hash of a picture's pixels, of its rate, and of a place in it. A million pictures share a hash with a
@@ -90,41 +82,3 @@ def pictures_in(tokens: Sequence[int]) -> int:
 def pictures_among(tokens: Sequence[int]) -> list[int]:
     """Ids of the pictures that tokens are of, each once, in order."""
     return list(dict.fromkeys(id_and_place(token)[0] for token in tokens if is_picture(token)))
-
-
-@dataclass
-class ShownPictures(Note):
-    """Pictures that a tree shows beside its task's own: those of a tool's results, or of other prompts.
-
-    Tokens name a picture and do not hold it: who trains the tree may not have rendered what showed it.
-
-    Attributes:
-        sources: where each is, as its message says: a path, or a ``data:`` URI.
-    """
-
-    kind: ClassVar[str] = "shown-pictures"
-    sources: list[str] = field(default_factory=list)
-
-    def in_table(self) -> int:
-        return len(self.sources)
-
-
-def note_shown(tree: Tree, messages: Sequence[Message]) -> None:
-    """Add to a tree's note the pictures of messages that neither its task nor the note has."""
-    shown = list(picture_parts(messages))
-    note = tree.note(ShownPictures)
-    known = {*picture_parts(tree.task.messages), *(note.sources if note else ())}
-    new = [source for source in dict.fromkeys(shown) if source not in known]
-    if not new:
-        return
-    if note is None:
-        tree.add_note(note := ShownPictures())
-    note.sources += new
-
-
-def shown_by(tree: Tree) -> Iterator[Sequence[Message]]:
-    """Messages with the pictures that a tree's tokens may name: its task's, then each further one."""
-    yield tree.task.messages
-    for source in (source for note in tree.notes(ShownPictures) for source in note.sources):
-        part: dict[str, Any] = {"type": "image", "image": source}
-        yield [{"role": "user", "content": [part]}]

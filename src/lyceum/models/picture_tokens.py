@@ -14,11 +14,12 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from lyceum.core.notes import Note
 from lyceum.core.pictures import (
     FULL,
     MOST_PLACES,
@@ -30,6 +31,7 @@ from lyceum.core.pictures import (
     picture_token,
     rate_of,
 )
+from lyceum.core.tree import Tree
 from lyceum.core.types import Message
 from lyceum.core.user_files import user_file
 from lyceum.models.see import Pixels, data_uri, read_picture
@@ -373,3 +375,41 @@ def give_pictures(tokenizer: transformers.PreTrainedTokenizerBase, pictures: Pic
 
 
 _NAME = "lyceum_pictures"
+
+
+@dataclass
+class ShownPictures(Note):
+    """Pictures that a tree shows beside its task's own: those of a tool's results, or of other prompts.
+
+    Tokens name a picture and do not hold it: who trains the tree may not have rendered what showed it.
+
+    Attributes:
+        sources: where each is, as its message says: a path, or a ``data:`` URI.
+    """
+
+    kind: ClassVar[str] = "shown-pictures"
+    sources: list[str] = field(default_factory=list)
+
+    def in_table(self) -> int:
+        return len(self.sources)
+
+
+def note_shown(tree: Tree, messages: Sequence[Message]) -> None:
+    """Add to a tree's note the pictures of messages that neither its task nor the note has."""
+    shown = list(picture_parts(messages))
+    note = tree.note(ShownPictures)
+    known = {*picture_parts(tree.task.messages), *(note.sources if note else ())}
+    new = [source for source in dict.fromkeys(shown) if source not in known]
+    if not new:
+        return
+    if note is None:
+        tree.add_note(note := ShownPictures())
+    note.sources += new
+
+
+def shown_by(tree: Tree) -> Iterator[Sequence[Message]]:
+    """Messages with the pictures that a tree's tokens may name: its task's, then each further one."""
+    yield tree.task.messages
+    for source in (source for note in tree.notes(ShownPictures) for source in note.sources):
+        part: dict[str, Any] = {"type": "image", "image": source}
+        yield [{"role": "user", "content": [part]}]

@@ -17,7 +17,6 @@ from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from lyceum.core.pictures import note_shown
 from lyceum.core.roles import Roles
 from lyceum.core.settings import RuntimeSettings
 from lyceum.core.steps import write_texts
@@ -45,6 +44,7 @@ from lyceum.core.types import (
     ValueModel,
 )
 from lyceum.core.waves import Grows, Runtime
+from lyceum.models.picture_tokens import note_shown
 from lyceum.models.policy import Policy
 from lyceum.models.renderer import RenderedPrompt
 from lyceum.runtime.endpoint import ChatEndpoint

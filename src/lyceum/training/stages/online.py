@@ -12,7 +12,6 @@ from pydantic import Field
 from lyceum.core.component import Tokens, of_kind, slot
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group, flatten
-from lyceum.core.pictures import shown_by
 from lyceum.core.roles import Roles
 from lyceum.core.settings import (
     Composition,
@@ -33,6 +32,7 @@ from lyceum.core.settings import (
 from lyceum.core.types import Credited, EndingCurriculum, Origin, State, StepMetrics
 from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
+from lyceum.models.picture_tokens import shown_by
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._groups import Collect, end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
