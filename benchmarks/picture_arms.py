@@ -30,8 +30,8 @@ TASKS_PER_STEP = 32
 UPDATES = 1
 """Per step. With four, each of 8 groups, the policy's entropy is gone before it sees more."""
 WARMUP = 10
-"""Steps. With two, the first updates at 3e-4 took the entropy from 0.34 to 0.20 in one of two seeds, and what was left
-did not learn."""
+"""Steps. With two, the first updates at 3e-4 took the entropy from 0.34 to 0.20 in one of two seeds, which did not
+learn."""
 SETTING = {
     "tasks": TASKS,
     "samples": SAMPLES,
