@@ -20,17 +20,27 @@ from typing import Any
 from common import say, table
 from suites import acted, over_seeds, run_one
 
-TASKS = {"kind": "pictures", "asks": ["where"]}
+TASKS = {"kind": "pictures", "asks": ["where"], "levels": [2, 3]}
 """One look decides the answer. The base sees some of it: eight samples hold the answer far more often than eight
-guesses would, which ``picture_questions.py`` measures for every question."""
+guesses would, which ``picture_questions.py`` measures for every question. Not level 1, whose pictures are so few that
+those of training are learnt by heart: 58 % correct there, 23 % of held-out ones."""
 SAMPLES, ANSWER = 8, 24
 """Of a group, and the most tokens of one."""
 TASKS_PER_STEP = 32
 UPDATES = 1
 """Per step. With four, each of 8 groups, the policy's entropy is gone before it sees more."""
-SETTING = {"tasks": TASKS, "samples": SAMPLES, "tasks_per_step": TASKS_PER_STEP, "updates_per_step": UPDATES}
-TOKENS = 80_000
-RATES = ("1e-4", "3e-4", "1e-3")
+WARMUP = 10
+"""Steps. With two, the first updates at 3e-4 took the entropy from 0.34 to 0.20 in one of two seeds, which did not
+learn."""
+SETTING = {
+    "tasks": TASKS,
+    "samples": SAMPLES,
+    "tasks_per_step": TASKS_PER_STEP,
+    "updates_per_step": UPDATES,
+    "warmup_steps": WARMUP,
+}
+TOKENS = 120_000
+RATES = ("3e-4", "1e-4")
 QUESTIONS = 600
 DEFINITIONS = {
     "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
@@ -139,7 +149,7 @@ def recipe(
     from lyceum.recipe.files import merged, read_merged
     from lyceum.recipe.schema import load_recipe
 
-    learner = {"lr": float(rate), "warmup_steps": 2}
+    learner = {"lr": float(rate), "warmup_steps": WARMUP}
     rollout = {"samples": SAMPLES, "sampling": {"max_completion_tokens": ANSWER}}
     stages: list[dict[str, Any]] = []
     for stage in read_merged(arm.recipe)["stages"]:

@@ -17,12 +17,12 @@ from common import say, table
 
 ASKS = ("where", "count", "colour", "compare", "chart", "path", "sum")
 """All but lists, which the base does not know."""
-RATES = ("3e-4", "1e-4")
-STEPS = 120
+RATES = ("3e-4",)
+STEPS, WARMUP = 120, 2
 QUESTIONS = 240
 DEFINITIONS = {
     "steps": "of GRPO, about: its tokens are those of so many steps of 32 questions, 8 samples each, of the mean "
-    "length of demonstrations; all else as in the arms, at the learning rate 'rate'",
+    "length of demonstrations; 2 of them warm-up, all else as in the arms, at the learning rate 'rate'",
     "before, after": "the base and the trained model on the same held-out questions of all levels",
     "greedy": "greedy answers that are correct under the task's own picture, and the 95 % Wilson interval",
     "pass_1, pass_8": "samples at temperature 1 that are correct; questions of which one of 8 samples is correct",
@@ -56,7 +56,7 @@ def run_questions(
         tasks = {"kind": "pictures", "asks": [ask]}
         length = picture_arms.demonstrated_tokens(0, tasks)
         tokens = round(steps * picture_arms.TASKS_PER_STEP * picture_arms.SAMPLES * length)
-        grpo = picture_arms.ARMS["grpo"]
+        grpo = picture_arms.Arm("grpo", {"online": 1}, {"online": {"learner": {"warmup_steps": WARMUP}}})
         made = picture_arms.recipe(grpo, rate, 0, tokens, base, folder, f"{ask}-{rate}-{steps}", tasks)
         trained = picture_arms.trained(made)
         row = {
