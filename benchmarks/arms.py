@@ -60,23 +60,26 @@ def summary(rows: Sequence[Row], arms: Sequence[str], measured: str, shown: Sequ
 
     Args:
         arms: the first is what the others are held against.
-        measured: the accuracy by which they are compared, paired by seed: ``difference``, from two seeds on; and
+        measured: the accuracy by which they are compared: ``difference``, paired by seed, and from two seeds on
             ``better``, the share of pairs of any two seeds in which the arm is above the first, ties half.
         shown: intervals that are averaged.
     """
-    from lyceum.evaluation.intervals import mean_over_seeds
+    from lyceum.evaluation.intervals import Interval, difference_of_intervals, mean_over_seeds
 
     found: list[dict[str, Any]] = []
-    firsts = {row["seed"]: row[measured]["mean"] for row in chosen(rows, arms[0])}
+    firsts = {row["seed"]: row[measured] for row in chosen(rows, arms[0])}
     for arm in ("base", *arms):
         if not (of := chosen(rows, arm)):
             continue
         line: dict[str, Any] = {"arm": arm, "rate": of[0]["rate"], "seeds": len(of)}
         line |= {name: over_seeds([row[name] for row in of]) for name in shown}
-        ends = {row["seed"]: row[measured]["mean"] for row in of}
-        paired = [mean - firsts[seed] for seed, mean in ends.items() if seed in firsts]
-        if len(paired) > 1 and arm != arms[0]:
-            line["difference"] = mean_over_seeds(paired).to_json()
-            line["better"] = fmean((a > b) + (a == b) / 2 for a in ends.values() for b in firsts.values())
+        ends = {row["seed"]: row[measured] for row in of}
+        paired = [(ends[seed], first) for seed, first in firsts.items() if seed in ends and arm != arms[0]]
+        if len(paired) == 1:
+            line["difference"] = difference_of_intervals(*(Interval(**of) for of in reversed(paired[0]))).to_json()
+        elif paired:
+            line["difference"] = mean_over_seeds([ours["mean"] - first["mean"] for ours, first in paired]).to_json()
+            both = [(ours["mean"], first["mean"]) for ours in ends.values() for first in firsts.values()]
+            line["better"] = fmean((ours > first) + (ours == first) / 2 for ours, first in both)
         found.append(line)
     return found

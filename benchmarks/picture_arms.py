@@ -17,8 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from arms import Row, chosen, run_arms, summary
 from common import say, table
-from suites import acted, over_seeds, run_one
+from suites import acted, run_one
 
 TASKS = {"kind": "pictures", "asks": ["where"], "levels": [2, 3]}
 """One look decides the answer. The base sees some of it: eight samples hold the answer far more often than eight
@@ -88,8 +89,8 @@ ARMS: dict[str, Arm] = {
 }
 
 
-def run_arms(
-    known: Sequence[Mapping[str, Any]],
+def run_all(
+    known: Sequence[Row],
     arms: Sequence[str],
     rates: Sequence[str],
     seeds: int,
@@ -99,37 +100,25 @@ def run_arms(
     base_of: Callable[[int], Path],
     done: Callable[[list[dict[str, Any]]], None],
 ) -> None:
-    """Train and evaluate what is missing, the first seed of every arm first.
+    """Train and evaluate what is missing; rows of other tokens or questions are made again.
 
     Args:
-        known: rows that are there; of other tokens or questions they are made again.
         base_of: the model of a seed, which is trained where it is not there yet.
-        done: takes all rows, after each.
     """
-    rows = [dict(row) for row in known if (row["tokens"], row["questions"]) == (tokens, questions)]
-    for seed in range(seeds):
-        plan = [("base", "0"), *((arm, rate) for rate in rates for arm in arms)]
-        if seed:
-            plan = [("base", "0"), *((arm, best_rate(rows, arm)) for arm in arms)]
-        for arm, rate in plan:
-            if any((row["arm"], row["rate"], row["seed"]) == (arm, rate, seed) for row in rows):
-                continue
-            row = {"arm": arm, "rate": rate, "seed": seed, "tokens": tokens, "questions": questions}
-            base = base_of(seed)
-            if arm == "base":
-                row |= evaluated(base, seed, questions)
-            else:
-                made = recipe(ARMS[arm], rate, seed, tokens, base, folder, f"{arm}-{rate}-{tokens}-{seed}")
-                row |= trained(made) | evaluated(folder / made.name / "model", seed, questions)
-            rows.append(row)
-            say(f"{arm} at {rate}, seed {seed}: {row['own']['mean']:.1%}, sampled {row['sampled']['mean']:.1%}")
-            done(rows)
 
+    def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"tokens": tokens, "questions": questions}
+        model = base = base_of(seed)
+        if arm != "base":
+            made = recipe(ARMS[arm], rate, seed, tokens, base, folder, f"{arm}-{rate}-{tokens}-{seed}")
+            row |= trained(made)
+            model = folder / made.name / "model"
+        row |= evaluated(model, seed, questions)
+        say(f"{arm} at {rate}, seed {seed}: {row['own']['mean']:.1%}, sampled {row['sampled']['mean']:.1%}")
+        return row
 
-def best_rate(rows: Sequence[Mapping[str, Any]], arm: str) -> str:
-    """By the tuning questions of the first seed."""
-    of = [row for row in rows if row["arm"] == arm and row["seed"] == 0]
-    return max(of, key=lambda row: row["tuning"]["mean"])["rate"]
+    kept = [row for row in known if (row["tokens"], row["questions"]) == (tokens, questions)]
+    run_arms(kept, arms, rates, seeds, run, done)
 
 
 # Training ------------------------------------------------------------------------------------------------------------
@@ -262,40 +251,16 @@ def share(right: Sequence[bool]) -> dict[str, float]:
 # Results -------------------------------------------------------------------------------------------------------------
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each arm at its own rate: means over seeds with Student's interval, of one seed over questions; and what it is
-    above ``grpo``, paired by seed."""
-    from lyceum.evaluation.intervals import difference_of_intervals, mean_over_seeds, wilson
-
-    found: list[dict[str, Any]] = []
-    firsts = {row["seed"]: row for row in chosen(rows, "grpo")}
-    for arm in ("base", *ARMS):
-        of = chosen(rows, arm)
-        if not of:
-            continue
-        line: dict[str, Any] = {"arm": arm, "rate": of[0]["rate"], "seeds": len(of)}
-        for name in ("own", "sampled", "blank", "swapped"):
-            line[name] = over_seeds([row[name] for row in of])
-        paired = [row for row in of if row["seed"] in firsts and arm != "grpo"]
-        theirs = [firsts[row["seed"]]["own"]["mean"] for row in paired]
-        if len(paired) > 1:
-            differences = [row["own"]["mean"] - other for row, other in zip(paired, theirs, strict=True)]
-            line["above_grpo"] = mean_over_seeds(differences).to_json()
-        elif paired:
-            both = (wilson(mean, paired[0]["questions"]) for mean in (theirs[0], paired[0]["own"]["mean"]))
-            line["above_grpo"] = difference_of_intervals(*both).to_json()
-        if arm != "base":
+def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    found = summary(rows, [*ARMS], "own", ("own", "sampled", "blank", "swapped"))
+    for line in found:
+        if line["arm"] != "base":
+            of = chosen(rows, line["arm"])
             line |= {key: round(fmean(row[key] for row in of)) for key in ("tokens_sampled", "seconds")}
-        found.append(line)
     return found
 
 
-def chosen(rows: Sequence[Mapping[str, Any]], arm: str) -> list[Mapping[str, Any]]:
-    of = [row for row in rows if row["arm"] == arm]
-    return [row for row in of if row["rate"] == best_rate(rows, arm)] if of else []
-
-
-def show_arms(rows: Sequence[Mapping[str, Any]]) -> None:
+def show_arms(rows: Sequence[Row]) -> None:
     def cell(of: Mapping[str, float], sign: str = "") -> str:
         numbers = {name: 100 * of[name] for name in ("mean", "low", "high")}
         return f"{numbers['mean']:{sign}.1f} [{numbers['low']:{sign}.1f}, {numbers['high']:{sign}.1f}]"
@@ -304,10 +269,10 @@ def show_arms(rows: Sequence[Mapping[str, Any]]) -> None:
     lines = [
         (
             *(line["arm"], line["rate"], line["seeds"], cell(line["own"])),
-            cell(line["above_grpo"], "+") if "above_grpo" in line else "-",
+            cell(line["difference"], "+") if "difference" in line else "-",
             *(f"{100 * line[name]['mean']:.1f}" for name in ("sampled", "blank", "swapped")),
             *(line.get(name, "-") for name in ("tokens_sampled", "seconds")),
         )
-        for line in summary(rows)
+        for line in means(rows)
     ]
     table("training on pictures, from one base per seed", columns, lines)

@@ -113,7 +113,7 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
 
     def done(rows: list[dict[str, Any]]) -> None:
         facts = {"definitions": picture_arms.DEFINITIONS, "setting": picture_arms.SETTING, "machine": machine()}
-        result["arms"] = facts | {"rows": rows, "summary": picture_arms.summary(rows)}
+        result["arms"] = facts | {"rows": rows, "summary": picture_arms.means(rows)}
         write(result, options.out)
 
     arms, rates, tokens = options.arms, options.learning_rates, options.tokens
@@ -123,7 +123,7 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
     before = result.get("arms", {})
     known = before["rows"] if before.get("setting") == picture_arms.SETTING else ()
     base_of = partial(base_of_arms, options.quick)
-    picture_arms.run_arms(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
+    picture_arms.run_all(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
 
 
 def on_questions(result: dict[str, Any], options: Any) -> None:

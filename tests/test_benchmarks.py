@@ -147,6 +147,7 @@ def test_preference_losses_are_those_of_trl(tmp_path):
 def test_every_benchmark_is_started():
     started = {command.split()[0] for command in STARTS}
     parts = {
+        "arms.py",
         "cases.py",
         "common.py",
         "fault_graders.py",
@@ -158,6 +159,7 @@ def test_every_benchmark_is_started():
         "controlled_lengths.py",
         "suites.py",
         "trees_learn.py",
+        "world_arms.py",
     }  # of others
     workers = {"engine_worker.py", "evaluation_worker.py", "lyceum_worker.py", "trl_worker.py"}
     in_part = {"checkouts.py", "first_day.py", "others.py", "preferences.py", "vs_trl.py"}  # above
@@ -223,7 +225,7 @@ def test_pass_at_8_is_of_eight_samples_of_one_question(benchmarks):
 def test_rows_of_arms_in_another_setting_are_not_kept(benchmarks, monkeypatch, tasks, kept):
     pictures, arms = benchmarks("pictures"), benchmarks("picture_arms")
     given = []
-    monkeypatch.setattr(arms, "run_arms", lambda known, *rest: given.append(known))
+    monkeypatch.setattr(arms, "run_all", lambda known, *rest: given.append(known))
     before = {"setting": arms.SETTING | ({"tasks": tasks} if tasks else {}), "rows": [{"arm": "grpo"}]}
     options = Namespace(quick=False, arms=(), learning_rates=(), tokens=1, questions=1, seeds=1)
     pictures.on_arms({"arms": before}, options)
