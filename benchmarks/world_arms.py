@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, run_arms, summary
+from arms import Row, chosen, run_arms, summary
 from common import say, table
 from suites import acted, run_one
 
@@ -163,6 +163,16 @@ def evaluated(model: Path, seed: int, houses: int) -> dict[str, Any]:
     } | ({} if tuning is None else {"tuning": rounded(tuning["overall"])})
 
 
+def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    found = summary(rows, [*ARMS], "sampled", ("sampled", "greedy"))
+    for line in found:
+        of = chosen(rows, line["arm"])
+        for key in ("tokens_sampled", "computed", "turns", "seconds"):
+            if all(row.get(key) for row in of):
+                line[key] = round(fmean(row[key] for row in of), 1)
+    return found
+
+
 def show_arms(rows: Sequence[Row]) -> None:
     def cell(of: Mapping[str, float] | None, sign: str = "") -> str:
         if of is None:
@@ -174,8 +184,12 @@ def show_arms(rows: Sequence[Row]) -> None:
         (
             *(line["arm"], line["rate"], line["seeds"], cell(line["sampled"]), cell(line.get("difference"), "+")),
             f"{line['better']:.2f}" if "better" in line else "-",
-            cell(line["greedy"]),
+            *(cell(line["greedy"]), line.get("turns", "-"), line.get("computed", "-")),
         )
-        for line in summary(rows, list(ARMS), "sampled", ("sampled", "greedy"))
+        for line in means(rows)
     ]
-    table("methods in the rooms", ("arm", "rate", "seeds", "fetched, %", "minus grpo", "better", "greedy"), lines)
+    table(
+        "methods in the rooms",
+        ("arm", "rate", "seeds", "fetched, %", "minus grpo", "better", "greedy", "turns", "computed"),
+        lines,
+    )

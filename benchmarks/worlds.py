@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import arms
 import world_arms
 from common import CACHE, arguments, machine, say, table, write
 from suites import QUICK
@@ -127,8 +126,7 @@ def on_arms(result: dict[str, Any], base: Path, args: Any) -> None:
     """What is missing of the arms; the file is written after each run."""
 
     def done(rows: list[dict[str, Any]]) -> None:
-        means = arms.summary(rows, list(world_arms.ARMS), "sampled", ("sampled", "greedy"))
-        result["arms"] = {"machine": machine(), "rows": rows, "summary": means}
+        result["arms"] = {"machine": machine(), "rows": rows, "summary": world_arms.means(rows)}
         write(result, args.out)
 
     asked, rates, seeds, tokens, houses = args.arms, args.rates, args.seeds, args.tokens, world_arms.HOUSES
