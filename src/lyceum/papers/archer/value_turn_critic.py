@@ -127,7 +127,8 @@ class TurnValues:
             self.measured = {"trajectories": 0.0}
             return
         losses = [self._update() for _ in range(self.settings.updates)]
-        behind = [float((a - b).abs().mean()) for a, b in zip(self.parameters, self.target.parameters(), strict=True)]
+        both = zip(self.parameters, self.target.parameters(), strict=True)
+        behind = [float((own.detach() - target).abs().mean()) for own, target in both]
         self.measured = {
             "trajectories": float(len(self.buffer)),
             "turns": float(sum(len(played.path.ends) for played in self.buffer)),
