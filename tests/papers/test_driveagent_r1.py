@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 from fake_task import roll
 from guidance_fakes import RIGHT, WRONG, FakeContext, Source, ask, flat
@@ -13,12 +11,13 @@ from lyceum.papers.driveagent_r1.guidance_forced_modes import ForcedModes
 from lyceum.papers.driveagent_r1.reward_mode_choice import ModeChoice
 from lyceum.papers.driveagent_r1.tasks_chain_tool_modes import ChainToolModes
 from lyceum.papers.driveagent_r1.tasks_views import Views
-from lyceum.rollout.flat import Flat
+from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.turns import CALLS, FAILED
 from lyceum.tasks.chain import grade
 from lyceum.tasks.pictures import Pictures
 from lyceum.tasks.pictures import grade as pictures_grade
 from lyceum.utils.aio import run_async
+from lyceum.utils.errors import RecipeError
 from lyceum.utils.messages import picture_parts
 
 
@@ -134,5 +133,7 @@ def test_an_answer_that_keeps_to_no_mode_loses_the_most():
 
 
 def test_the_choice_of_a_mode_needs_an_environment_to_call():
-    told = ModeChoice().check(SimpleNamespace(rollout=Flat()))
+    with pytest.raises(RecipeError) as refused:
+        load_recipe("grpo", ["reward=[task, mode-choice]"])
+    told = refused.value.lines
     assert told[0].startswith("reward.kind: got 'mode-choice' with rollout.kind 'flat'")

@@ -7,7 +7,7 @@ import random
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 import numpy as np
 from jaxtyping import Bool, UInt
@@ -68,7 +68,7 @@ class _Generator(Protocol):
     @property
     def size(self) -> int: ...
 
-    def model_dump_json(self) -> str: ...
+    def model_dump_json(self, *, serialize_as_any: bool = False) -> str: ...
 
 
 _Settings = TypeVar("_Settings", bound=_Generator)
@@ -86,7 +86,7 @@ class GeneratedSource(Source, Generic[_Settings]):
 
     @property
     def tasks_key(self) -> Hashable | None:
-        return (type(self), self.settings.model_dump_json(), self.split, self.seed)
+        return (type(self), self.settings.model_dump_json(serialize_as_any=True), self.split, self.seed)
 
     def key(self, index: int) -> str:
         """All that a task depends on beside the settings.
@@ -164,6 +164,22 @@ def levels_within(lowest: int, highest: int, what: str) -> Any:
         return levels
 
     return field_validator("levels")(usable)
+
+
+def asks_among(allowed: Any) -> Any:
+    """A validator of the setting ``asks``: different ones, at least one.
+
+    Args:
+        allowed: their ``Literal``.
+    """
+
+    def usable(asks: tuple[str, ...]) -> tuple[str, ...]:
+        if not asks or len(set(asks)) < len(asks):
+            known = ", ".join(get_args(allowed))
+            raise ValueError(f"got {list(asks)}; allowed: different ones of {known}, at least one")
+        return asks
+
+    return field_validator("asks")(usable)
 
 
 def check_index(name: str, index: int, size: int) -> None:

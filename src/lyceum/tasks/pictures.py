@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Split, Task
 from lyceum.models.see import data_uri
 from lyceum.reward.base import each
-from lyceum.tasks.base import GeneratedSource, check_index, draw, grade_after_mark, levels_within
+from lyceum.tasks.base import GeneratedSource, asks_among, check_index, draw, grade_after_mark, levels_within
 
 Ask = Literal["count", "colour", "compare", "where", "chart", "path", "sum", "list"]
 AnyAsk = TypeVar("AnyAsk", bound=str)
@@ -97,12 +97,7 @@ class Pictures(TasksSettings):
         return self
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
-
-    @field_validator("asks")
-    @classmethod
-    def _asks_are_different(cls, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-        check_asks(asks, ASKS)
-        return asks
+    _asks_are_different = asks_among(Ask)
 
     def build(self, split: Split, seed: int) -> PicturesSource:
         return PicturesSource(self, split, seed)
@@ -158,12 +153,6 @@ def _task(rng: random.Random, ask: Ask, level: int) -> Task | None:
         "sentence": f"{scene.sentence} {OPEN}",
     }
     return Task("", (), scene.answer, columns, provenance="pictures")
-
-
-def check_asks(asks: Sequence[str], allowed: Iterable[str]) -> None:
-    """Raise ValueError unless what is asked is different things, at least one."""
-    if not asks or len(set(asks)) < len(asks):
-        raise ValueError(f"got {list(asks)}; allowed: different ones of {', '.join(allowed)}, at least one")
 
 
 def in_turn(asks: Sequence[AnyAsk], levels: Sequence[int], index: int) -> tuple[AnyAsk, int]:

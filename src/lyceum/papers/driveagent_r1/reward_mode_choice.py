@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lyceum.core.component import Component
-from lyceum.core.settings import Composition, RewardSettings
+from lyceum.core.needs import Need
+from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, GradingContext, ShapingGrader, Task, TaskSource
 from lyceum.rollout.turns import CALLS, FAILED
@@ -30,7 +30,13 @@ class ModeChoice(RewardSettings):
     """
 
     after_verdict: ClassVar[bool] = True
-    requires: ClassVar = ("company",)
+    requires: ClassVar = (
+        "company",
+        Need(
+            "environment",
+            line="{own} with {given}, which has no environment to call; allowed: a rollout with one, such as 'turns'",
+        ),
+    )
 
     kind: Literal["mode-choice"] = "mode-choice"
     alone: str = Field("<think>", min_length=1)
@@ -41,15 +47,6 @@ class ModeChoice(RewardSettings):
     """What each call has to gain, in the unit of accuracy."""
     most: float = Field(default=0.2, gt=0)
     """Maximum of what is gained or lost."""
-
-    def check(self, stage: Composition) -> list[str]:
-        rollout = getattr(stage, "rollout", None)
-        if isinstance(rollout, Component) and getattr(rollout, "environment", None) is None:
-            return [
-                f"reward.kind: got {self.kind!r} with rollout.kind '{rollout.kind}', which has no environment to call; "
-                "allowed: a rollout with one, such as 'turns'"
-            ]
-        return []
 
     def build(self, source: TaskSource) -> ShapingGrader:
         return self.score

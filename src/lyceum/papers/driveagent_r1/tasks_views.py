@@ -16,14 +16,15 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import UInt8
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
+from lyceum.environment.look import part_of
 from lyceum.models.see import Pixels, data_uri, read_picture
 from lyceum.reward.base import each
-from lyceum.tasks.base import GeneratedSource, check_index, levels_within
-from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade
+from lyceum.tasks.base import GeneratedSource, asks_among, check_index, levels_within
+from lyceum.tasks.pictures import LEVELS, SIDE, Ask, Pictures, PicturesSource, grade
 from lyceum.utils.messages import picture_parts
 
 ALONE, TOOL = "S", "T"
@@ -52,12 +53,7 @@ class Views(TasksSettings):
     """Questions in each split."""
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
-
-    @field_validator("asks")
-    @classmethod
-    def _asks_are_different(cls, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-        check_asks(asks, ASKS)
-        return asks
+    _asks_are_different = asks_among(Ask)
 
     def build(self, split: Split, seed: int) -> ViewsSource:
         return ViewsSource(self, split, seed)
@@ -108,10 +104,7 @@ def _in_mode(task: Task, form: int) -> Task:
     text = (f"{ALONE}{answer}", call, answer)[form]
     messages: tuple[Message, ...] = task.messages
     if form == 2:
-        left, top, right, bottom = task.columns["edges"]
-        pixels = _pixels(task)
-        step = len(pixels) // UNITS
-        part = pixels[top * step : bottom * step, left * step : right * step]
+        part = part_of(_pixels(task), [edge / UNITS for edge in task.columns["edges"]], SIDE)
         shown: dict[str, Any] = {"type": "image", "image": data_uri(part)}
         messages = (*messages, {"role": "assistant", "content": call}, {"role": "user", "content": [shown]})
     columns = {**task.columns, "demonstration": text}

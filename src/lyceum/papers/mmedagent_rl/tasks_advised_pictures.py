@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Split, Task
 from lyceum.papers.mmedagent_rl.tasks_advised_chains import Trust, most_say
 from lyceum.reward.base import each
-from lyceum.tasks.base import GeneratedSource, check_index, levels_within
-from lyceum.tasks.pictures import ASKS, LEVELS, Ask, Pictures, PicturesSource, check_asks, grade, other_answers
+from lyceum.tasks.base import GeneratedSource, asks_among, check_index, levels_within
+from lyceum.tasks.pictures import LEVELS, Ask, Pictures, PicturesSource, grade, other_answers
 
 FIELDS: Mapping[Ask, str] = {
     **dict.fromkeys(("count", "colour", "compare", "where", "list"), "shapes"),
@@ -54,12 +54,7 @@ class AdvisedPictures(TasksSettings):
     """Tasks in each split."""
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
-
-    @field_validator("asks")
-    @classmethod
-    def _asks_are_different(cls, asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-        check_asks(asks, ASKS)
-        return asks
+    _asks_are_different = asks_among(Ask)
 
     def build(self, split: Split, seed: int) -> AdvisedPicturesSource:
         return AdvisedPicturesSource(self, split, seed)

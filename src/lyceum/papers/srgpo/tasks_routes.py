@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, JudgedStep, Message, Split, Task
 from lyceum.models.see import data_uri
+from lyceum.reward.base import each
 from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
 from lyceum.tasks.pictures import CELL, CELLS, LEVELS, NAMED, Shape, drawn, in_cell
 
@@ -72,14 +73,10 @@ class RoutesSource(GeneratedSource[Routes]):
         return replace(task, messages=tuple(messages), columns={**task.columns, "demonstration": demonstration})
 
     def grader(self) -> Grader:
-        return grade_leaves
+        return each(grade)
 
     def judged_steps(self, task: Task, completion: str) -> tuple[JudgedStep, ...]:
         return judged_steps(task, completion)
-
-
-async def grade_leaves(task: Task, leaves: Sequence[Node], context: Any) -> list[Grade]:
-    return [grade(task, leaf) for leaf in leaves]
 
 
 def grade(task: Task, leaf: Node) -> Grade:

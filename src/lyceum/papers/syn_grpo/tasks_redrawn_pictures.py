@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.types import Grader, Message, Split, Task
 from lyceum.models.see import data_uri
 from lyceum.reward.base import each
-from lyceum.tasks.base import GeneratedSource, check_index, checksum, kept_for_evaluation, levels_within
+from lyceum.tasks.base import GeneratedSource, asks_among, check_index, checksum, kept_for_evaluation, levels_within
 from lyceum.tasks.pictures import (
     CELL,
     CELLS,
@@ -29,7 +29,6 @@ from lyceum.tasks.pictures import (
     Pictures,
     PicturesSource,
     Shape,
-    check_asks,
     drawn,
     grade,
     in_cell,
@@ -60,12 +59,7 @@ class RedrawnPictures(TasksSettings):
     """Tasks in each split."""
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
-
-    @field_validator("asks")
-    @classmethod
-    def _asks_are_different(cls, asks: tuple[AskedOfColours, ...]) -> tuple[AskedOfColours, ...]:
-        check_asks(asks, AskedOfColours.__args__)
-        return asks
+    _asks_are_different = asks_among(AskedOfColours)
 
     def build(self, split: Split, seed: int) -> RedrawnPicturesSource:
         return RedrawnPicturesSource(self, split, seed)

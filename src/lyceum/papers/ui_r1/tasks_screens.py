@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from lyceum.core.settings import TasksSettings
 from lyceum.core.tree import Node
@@ -35,8 +35,8 @@ from lyceum.papers.ui_r1._boxes import (
     write_detections,
 )
 from lyceum.reward.base import each
-from lyceum.tasks.base import GeneratedSource, check_index, draw, levels_within
-from lyceum.tasks.pictures import COLOURS, SIDE, Shape, check_asks, drawn, in_turn, seen_and_asked
+from lyceum.tasks.base import GeneratedSource, asks_among, check_index, draw, levels_within
+from lyceum.tasks.pictures import COLOURS, SIDE, Shape, drawn, in_turn, seen_and_asked
 
 ScreenAsk = Literal["find", "click", "type", "scroll", "all", "label", "think"]
 UNITS = 16
@@ -88,12 +88,7 @@ class Screens(TasksSettings):
     """Tasks in each split."""
 
     _levels_are_usable = levels_within(1, LEVELS, "levels")
-
-    @field_validator("asks")
-    @classmethod
-    def _asks_are_different(cls, asks: tuple[ScreenAsk, ...]) -> tuple[ScreenAsk, ...]:
-        check_asks(asks, ASKS)
-        return asks
+    _asks_are_different = asks_among(ScreenAsk)
 
     def build(self, split: Split, seed: int) -> ScreensSource:
         return ScreensSource(self, split, seed)
