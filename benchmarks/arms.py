@@ -83,3 +83,11 @@ def summary(rows: Sequence[Row], arms: Sequence[str], measured: str, shown: Sequ
             line["better"] = fmean((ours > first) + (ours == first) / 2 for ours, first in both)
         found.append(line)
     return found
+
+
+def in_percent(of: Mapping[str, float] | None, sign: str = "") -> str:
+    """A mean and its interval; a dash for none."""
+    if of is None:
+        return "-"
+    mean, low, high = (100 * of[name] for name in ("mean", "low", "high"))
+    return f"{mean:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, chosen, run_arms, summary
+from arms import Row, chosen, in_percent, run_arms, summary
 from common import say, table
 from suites import acted, run_one
 
@@ -261,15 +261,11 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def show_arms(rows: Sequence[Row]) -> None:
-    def cell(of: Mapping[str, float], sign: str = "") -> str:
-        numbers = {name: 100 * of[name] for name in ("mean", "low", "high")}
-        return f"{numbers['mean']:{sign}.1f} [{numbers['low']:{sign}.1f}, {numbers['high']:{sign}.1f}]"
-
     columns = ("arm", "rate", "seeds", "own, %", "minus grpo", "sampled", "blank", "swapped", "tokens", "s")
     lines = [
         (
-            *(line["arm"], line["rate"], line["seeds"], cell(line["own"])),
-            cell(line["difference"], "+") if "difference" in line else "-",
+            *(line["arm"], line["rate"], line["seeds"], in_percent(line["own"])),
+            in_percent(line.get("difference"), "+"),
             *(f"{100 * line[name]['mean']:.1f}" for name in ("sampled", "blank", "swapped")),
             *(line.get(name, "-") for name in ("tokens_sampled", "seconds")),
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, chosen, run_arms, summary
+from arms import Row, chosen, in_percent, run_arms, summary
 from common import say, table
 from suites import acted, run_one
 
@@ -174,22 +174,13 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def show_arms(rows: Sequence[Row]) -> None:
-    def cell(of: Mapping[str, float] | None, sign: str = "") -> str:
-        if of is None:
-            return "-"
-        mean, low, high = (100 * of[name] for name in ("mean", "low", "high"))
-        return f"{mean:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
-
+    columns = ("arm", "rate", "seeds", "fetched, %", "minus grpo", "better", "greedy", "turns", "computed")
     lines = [
         (
-            *(line["arm"], line["rate"], line["seeds"], cell(line["sampled"]), cell(line.get("difference"), "+")),
-            f"{line['better']:.2f}" if "better" in line else "-",
-            *(cell(line["greedy"]), line.get("turns", "-"), line.get("computed", "-")),
+            *(line["arm"], line["rate"], line["seeds"], in_percent(line["sampled"])),
+            *(in_percent(line.get("difference"), "+"), f"{line['better']:.2f}" if "better" in line else "-"),
+            *(in_percent(line["greedy"]), line.get("turns", "-"), line.get("computed", "-")),
         )
         for line in means(rows)
     ]
-    table(
-        "methods in the rooms",
-        ("arm", "rate", "seeds", "fetched, %", "minus grpo", "better", "greedy", "turns", "computed"),
-        lines,
-    )
+    table("methods in the rooms", columns, lines)
