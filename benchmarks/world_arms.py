@@ -1,10 +1,11 @@
-"""The part of ``worlds.py`` that trains: methods for agents that go on from one base, in the houses of ``rooms``."""
+"""The part of ``worlds.py`` that trains: methods for agents that go on from one base, in each world for itself."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -14,18 +15,16 @@ from arms import Row, chosen, in_percent, run_arms, summary
 from common import say, table
 from suites import acted, run_one
 
-TURNS = 16
 TOKENS = 60_000
 RATES = ("3e-4", "1e-3", "3e-3")
-HOUSES, SAMPLES = 200, 4
-LEVELS = (4, 5, 6, 7)
+TASKS, SAMPLES = 200, 4
 DEFINITIONS = {
     "tokens": "sampled tokens of a run, after which it ends with its step; imitation has as many episodes as grpo "
     "samples tokens for",
-    "sampled": "held-out houses in which the thing is fetched, by trajectories at temperature 1, mean and interval",
+    "sampled": "held-out tasks that are solved, by trajectories at temperature 1, mean and interval",
     "greedy": "the same of the most likely commands",
-    "by_level": "sampled, by the number of rooms",
-    "tuning": "as sampled, of other houses: what the learning rate of an arm is chosen by",
+    "by_level": "sampled, by level: the number of rooms, of digits",
+    "tuning": "as sampled, of other tasks: what the learning rate of an arm is chosen by",
     "turns": "of a trajectory in training, mean over its last ten steps",
     "computed": "tokens that the engine computed in training, those of prompts and of what the world said included",
     "acted": "means over the steps that log it",
@@ -37,35 +36,90 @@ LOGGED = (
 )
 
 
-def rollout(turns: int = TURNS, kind: str = "turns", **more: Any) -> dict[str, Any]:
-    world = {"kind": "rooms", "max_turns": turns}
-    sampling = {"max_completion_tokens": 64}
-    return {"kind": kind, "samples": 8, "environment": world, "sampling": sampling, **more}
+@dataclass(frozen=True)
+class World:
+    """What differs between the worlds.
+
+    Attributes:
+        tasks: the recipe's.
+        environment: its kind.
+        horizons: the limits on turns of the growing arm, each for a third of the tokens; the last is that of all.
+        tasks_per_step: so many that a step samples some thousand tokens.
+        command_tokens: the most tokens of a command.
+        branch_tokens: the first tokens of a command, whose entropy says where ``arpo`` branches.
+        imitated: tasks that show how it is done, as the base has seen it.
+    """
+
+    tasks: Mapping[str, Any]
+    environment: str
+    horizons: tuple[int, int, int]
+    tasks_per_step: int
+    command_tokens: int
+    branch_tokens: int
+    imitated: Mapping[str, Any]
+
+    @property
+    def turns(self) -> int:
+        return self.horizons[-1]
+
+    def rollout(self, turns: int | None = None, kind: str = "turns", **more: Any) -> dict[str, Any]:
+        environment = {"kind": self.environment, "max_turns": turns or self.turns}
+        sampling = {"max_completion_tokens": self.command_tokens}
+        return {"kind": kind, "samples": 8, "environment": environment, "sampling": sampling, **more}
+
+    def stage(self, **changes: Any) -> dict[str, Any]:
+        """Changes of a recipe's only stage."""
+        return {"rollout": self.rollout(), **changes}
 
 
-def stage(**changes: Any) -> dict[str, Any]:
-    """Changes of a recipe's only stage."""
-    return {"rollout": rollout(), **changes}
-
-
-ARMS: dict[str, tuple[str, Sequence[Mapping[str, Any]], Mapping[str, Any]]] = {
-    "grpo": ("grpo", [stage()], {}),
-    "grpo-4-updates": ("grpo", [stage(learner={"updates_per_step": 4})], {}),
-    "gigpo": ("gigpo", [stage(credit={"state": "marked"})], {}),
-    "salt": ("salt", [stage()], {}),
-    "empg": ("empg", [stage()], {}),
-    "archer": ("archer", [stage(value={"warm_up_steps": 2})], {}),
-    "arpo": ("arpo", [stage(rollout=rollout(kind="branching-turns", whole=4, first_tokens=3, entropy_weight=5.0))], {}),
-    # 8, 12, 16 commands, each for a third of the tokens
-    "growing": ("grpo", [stage(name=f"turns-{turns}", rollout=rollout(turns)) for turns in (8, 12, TURNS)], {}),
-    "self-imitation": ("spear", [stage(credit={"warm_up_steps": 20})], {"reward": ["task"]}),
-    "imitation": ("sft", [{"max_completion_tokens": 64}], {}),
+WORLDS = {
+    "rooms": World(
+        tasks={"kind": "rooms", "levels": [4, 5, 6, 7]},
+        environment="rooms",
+        horizons=(8, 12, 16),
+        tasks_per_step=8,
+        command_tokens=64,
+        branch_tokens=3,
+        imitated={"kind": "rooms"},
+    ),
+    "guess": World(
+        tasks={"kind": "guess", "levels": [7, 8, 9, 10]},
+        environment="guess-user",
+        horizons=(2, 3, 4),
+        tasks_per_step=8,
+        command_tokens=16,
+        branch_tokens=1,
+        imitated={"kind": "guess-demonstrations", "levels": [7, 8, 9, 10], "guesses": 4, "careful": 0.2},
+    ),
 }
-"""Arm -> recipe, changes of its stage (several: a stage each), and of the recipe; the first is what the others are held
-against."""
+Stages = Sequence[Mapping[str, Any]]
+
+
+def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
+    """Arm -> recipe, changes of its stage (several: a stage each), and of the recipe; the first is what the others are
+    held against."""
+    stage, rollout = world.stage, world.rollout
+    branching = {"whole": 4, "first_tokens": world.branch_tokens, "entropy_weight": 5.0}
+    imitated = {"tasks": world.imitated, "max_completion_tokens": world.command_tokens}
+    return {
+        "grpo": ("grpo", [stage()], {}),
+        "grpo-4-updates": ("grpo", [stage(learner={"updates_per_step": 4})], {}),
+        "gigpo": ("gigpo", [stage(credit={"state": "marked"})], {}),
+        "salt": ("salt", [stage()], {}),
+        "empg": ("empg", [stage()], {}),
+        "archer": ("archer", [stage(value={"warm_up_steps": 2})], {}),
+        "arpo": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching))], {}),
+        "growing": ("grpo", [stage(name=f"turns-{turns}", rollout=rollout(turns)) for turns in world.horizons], {}),
+        "self-imitation": ("spear", [stage(credit={"warm_up_steps": 20})], {"reward": ["task"]}),
+        "imitation": ("sft", [imitated], {}),
+    }
+
+
+ARMS = tuple(arms_of(WORLDS["rooms"]))
 
 
 def run_all(
+    world: World,
     known: Sequence[Row],
     arms: Sequence[str],
     rates: Sequence[str],
@@ -75,52 +129,67 @@ def run_all(
     folder: Path,
     done: Callable[[list[dict[str, Any]]], None],
     *,
-    houses: int = HOUSES,
+    tasks: int = TASKS,
 ) -> None:
-    """Train and evaluate what is missing; rows of other tokens or houses are made again."""
+    """Train and evaluate what is missing; rows of other tokens or numbers of tasks are made again."""
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
-        row: dict[str, Any] = {"tokens": tokens, "houses": houses}
+        row: dict[str, Any] = {"tokens": tokens, "tasks": tasks}
         if arm == "base":
             model = base
         else:
-            made = recipe(arm, rate, seed, tokens, base, folder)
+            made = recipe(world, arm, rate, seed, tokens, base, folder)
             row |= trained(made)
             model = folder / made.name / "model"
-        row |= evaluated(model, seed, houses)
+        row |= evaluated(world, model, seed, tasks)
         say(f"{arm} at {rate}, seed {seed}: {row['sampled']['mean']:.1%}, greedy {row['greedy']['mean']:.1%}")
         return row
 
-    run_arms(
-        [row for row in known if (row["tokens"], row["houses"]) == (tokens, houses)], arms, rates, seeds, run, done
-    )
+    kept = [row for row in known if (row["tokens"], row["tasks"]) == (tokens, tasks)]
+    run_arms(kept, arms, rates, seeds, run, done)
 
 
-def recipe(arm: str, rate: str, seed: int, tokens: int, base: Path, folder: Path) -> Any:
+def recipe(world: World, arm: str, rate: str, seed: int, tokens: int, base: Path, folder: Path) -> Any:
     from lyceum.recipe.files import merged, read_merged
     from lyceum.recipe.schema import load_recipe
 
-    name, changes, of_recipe = ARMS[arm]
+    name, changes, of_recipe = arms_of(world)[arm]
     first = read_merged(name)["stages"][0]
     learner = {"lr": float(rate), "warmup_steps": 2, "schedule": "constant"}
-    sized: dict[str, Any] = {"steps": 10_000, "max_tokens": tokens // len(changes), "tasks_per_step": 8}
+    sized: dict[str, Any] = {"steps": 10_000, "max_tokens": tokens // len(changes)}
     if first["kind"] == "sft":
-        sized = {"steps": max(1, round(tokens / demonstrated_tokens(seed) / 8)), "tasks_per_step": 8}
-    stages = [merged(merged(first, {**sized, "learner": learner}), change) for change in changes]
-    given = {"stages": stages, "model": str(base), "tasks": "rooms", "seed": seed, **of_recipe}
+        sized = {"steps": max(1, round(tokens / demonstrated_tokens(world, base, seed) / world.tasks_per_step))}
+    sized |= {"tasks_per_step": world.tasks_per_step, "learner": learner}
+    stages = [merged(merged(first, sized), change) for change in changes]
+    given = {"stages": stages, "model": str(base), "tasks": world.tasks, "seed": seed, **of_recipe}
     given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
-    world = f"evaluate.environment={{kind: rooms, max_turns: {TURNS}}}"
-    return load_recipe(name, [*given.items(), world, "evaluate.n=0", "checkpoint_every=10", "rollouts_every=1000"])
+    usual = ("evaluate.n=0", "checkpoint_every=10", "rollouts_every=1000")
+    return load_recipe(name, [*given.items(), played_in(world, "evaluate."), *usual])
 
 
-def demonstrated_tokens(seed: int) -> float:
-    """Of the commands of a worked episode, on average."""
-    from lyceum.models.scratch_words import world_tokenizer
-    from lyceum.tasks.rooms import Rooms
+def played_in(world: World, of: str = "") -> str:
+    return f"{of}environment={{kind: {world.environment}, max_turns: {world.turns}}}"
 
-    source, words = Rooms.model_validate({}).build("train", seed), world_tokenizer()
-    episodes = [source.episode(source[n]) for n in range(100)]
-    return fmean(sum(1 + len(words(said)["input_ids"]) for said, _ in episode) for episode in episodes)
+
+def demonstrated_tokens(world: World, base: Path, seed: int) -> float:
+    """That are imitated of a task, on average, with the ends of texts."""
+    from transformers import AutoTokenizer
+
+    from lyceum.core.component import find
+    from lyceum.core.sources import ShowsEpisodes
+
+    settings = find("tasks", world.imitated["kind"])
+    assert settings is not None
+    source: Any = settings.model_validate(world.imitated)
+    source, tokens = source.build("train", seed), AutoTokenizer.from_pretrained(base)
+
+    def shown(task: Any) -> list[str]:
+        if isinstance(source, ShowsEpisodes):
+            return [said for said, _ in source.episode(task)]
+        return [task.columns["demonstration"]]
+
+    texts = [text for n in range(100) for text in shown(source[n])]
+    return sum(1 + len(tokens(text, add_special_tokens=False)["input_ids"]) for text in texts) / 100
 
 
 def trained(made: Any) -> dict[str, Any]:
@@ -144,13 +213,13 @@ def trained(made: Any) -> dict[str, Any]:
     }
 
 
-def evaluated(model: Path, seed: int, houses: int) -> dict[str, Any]:
+def evaluated(world: World, model: Path, seed: int, tasks: int) -> dict[str, Any]:
     def accuracy(draws: int, *, greedy: bool) -> Any:
         import lyceum
 
-        world = f"environment={{kind: rooms, max_turns: {TURNS}}}"
-        usual = {"k": (1,), "n": houses, "samples": SAMPLES, "max_completion_tokens": 64, "progress": "silent"}
-        return lyceum.evaluate(model, "rooms", [world], seed=draws, greedy=greedy, **usual)
+        usual = {"k": (1,), "n": tasks, "samples": SAMPLES, "progress": "silent"}
+        usual |= {"max_completion_tokens": world.command_tokens}
+        return lyceum.evaluate(model, world.tasks, [played_in(world)], seed=draws, greedy=greedy, **usual)
 
     def rounded(interval: Mapping[str, float]) -> dict[str, float]:
         return {name: round(interval[name], 4) for name in ("mean", "low", "high")}
@@ -164,7 +233,7 @@ def evaluated(model: Path, seed: int, houses: int) -> dict[str, Any]:
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    found = summary(rows, [*ARMS], "sampled", ("sampled", "greedy"))
+    found = summary(rows, ARMS, "sampled", ("sampled", "greedy"))
     for line in found:
         of = chosen(rows, line["arm"])
         for key in ("tokens_sampled", "computed", "turns", "seconds"):
@@ -173,8 +242,8 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def show_arms(rows: Sequence[Row]) -> None:
-    columns = ("arm", "rate", "seeds", "fetched, %", "minus grpo", "better", "greedy", "turns", "computed")
+def show_arms(world: str, rows: Sequence[Row]) -> None:
+    columns = ("arm", "rate", "seeds", "solved, %", "minus grpo", "better", "greedy", "turns", "computed")
     lines = [
         (
             *(line["arm"], line["rate"], line["seeds"], in_percent(line["sampled"])),
@@ -183,4 +252,4 @@ def show_arms(rows: Sequence[Row]) -> None:
         )
         for line in means(rows)
     ]
-    table("methods in the rooms", columns, lines)
+    table(f"methods in the world {world}", columns, lines)

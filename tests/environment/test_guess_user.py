@@ -1,6 +1,8 @@
 """Someone who has a number in mind, by rule or imagined by the model, which may correct what it imagined."""
 
 import json
+import random
+from itertools import combinations
 
 import pytest
 from fake_task import FakeTask
@@ -11,6 +13,7 @@ from lyceum.environment.guess_user import COUNTED, GuessUser
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.trees import read_trees
 from lyceum.tasks.chain import Chain
+from lyceum.tasks.guess import LARGER, Guess, GuessDemonstrations, said
 from lyceum.training.train import check, train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
@@ -136,3 +139,42 @@ def test_the_recipe_trains_the_guesses_of_imagined_dialogues_alone(tmp_path):
     leaves = [leaf for tree in trees for leaf in tree.trajectories]
     assert {leaf.grade.outcome for leaf in leaves} == {0, 1}
     assert all(leaf.finish == "stop" for leaf in leaves if leaf.grade.outcome == 1)
+
+
+def test_neither_fixed_guesses_nor_chance_nor_habit_come_near_what_is_possible():
+    levels, turns = (7, 8, 9, 10), 4
+    source = Guess(levels=levels).build("heldout", 0)
+    tasks = [source[index] for index in range(400)]
+    shown = GuessDemonstrations(levels=levels, careful=0.2).build("heldout", 0)
+    thoughtless = GuessDemonstrations(levels=levels, careful=0).build("heldout", 0)
+
+    def is_found(task, next_guess):
+        rng, number, given = random.Random(f"{task.id}/guesses"), int(task.answer), []
+        least, most = whole = task.columns["low"], task.columns["high"]
+        while number not in given and len(given) < turns:
+            given.append(next_guess(rng, whole, (least, most)))
+            larger = said(number, given[-1]) == LARGER
+            least, most = (max(least, given[-1] + 1), most) if larger else (least, min(most, given[-1] - 1))
+        return number in given
+
+    def found(next_guess):
+        return sum(is_found(task, next_guess) for task in tasks) / len(tasks)
+
+    fixed = max(sum(task.answer in script for task in tasks) for script in combinations("0123456789", turns))
+    assert found(lambda rng, whole, possible: sum(possible) // 2) == 1
+    assert max(fixed / len(tasks), found(thoughtless.next_guess), found(shown.next_guess)) < 0.65
+
+
+def test_states_are_equal_where_dialogues_are():
+    environment = GuessUser().build()
+
+    def key_after(*guesses):
+        state = environment.reset(TASK)
+        for guess in guesses:
+            turn = Node.prompt([1]).add([2], Origin.POLICY, guess)
+            seen = run_async(environment.step(state, turn, guess, Imagines()))
+            state = seen.state
+        return seen.key
+
+    assert key_after("7", "3") == key_after("7", "3 ") == "2:8?7<3>"
+    assert key_after("3", "7") != key_after("7", "3")
