@@ -242,32 +242,38 @@ def encoders(cost: float, pairs: int) -> list[dict[str, Any]]:
 
     def tower(policy: Any, ids: Sequence[int]) -> float:
         with torch.inference_mode():
-            return min(cpu_seconds(lambda: policy.sight.encode(ids)) for _ in range(2))
+            return min(cpu_seconds(lambda: policy.sight.encode(ids)) for _ in range(3))
 
-    few, more = 1, 5
-    first = policy_of(few)
-    prompts = new_prompts(first, 0)
+    policy = policy_of(1)
+    prompts = new_prompts(policy, 0)
     ids = [id for prompt in prompts for id in pictures_of(prompt)]
-    ask(first, built(first, process=False, together=BATCH), prompts[:1])  # what is loaded at the first use
-    base = tower(first, ids)
-    rest = min(ask(first, built(first, process=False, together=BATCH), prompts)["cpu"] for _ in range(2)) - base
-    second = policy_of(more)
-    new_prompts(second, 0)
-    per_layer = (tower(second, ids) - base) / (more - few)
-    policy = policy_of(max(1, round(few + (cost * rest - base) / per_layer)))
-    new_prompts(policy, 0)
-    of_tower = tower(policy, ids)
+    ask(policy, built(policy, process=False, together=BATCH), prompts[:1])  # what is loaded at the first use
+
+    def rest_of(tokens: int) -> float:
+        engine = built(policy, process=False, together=BATCH)
+        return min(ask(policy, engine, prompts, tokens)["cpu"] for _ in range(3)) - of_tower
+
+    layers, tokens, of_tower = 1, TOKENS, tower(policy, ids)
+    rest = rest_of(tokens)
+    if of_tower > cost * rest:  # a tower of one layer costs too much: longer answers
+        tokens = round(tokens * of_tower / (cost * rest))
+        rest = rest_of(tokens)
+    for _ in range(3):
+        layers = max(1, round(layers * cost * rest / of_tower))
+        policy = policy_of(layers)
+        new_prompts(policy, 0)
+        of_tower = tower(policy, ids)
     rows: list[dict[str, Any]] = []
     for together in (BATCH, PICTURES):
         engines = {apart: built(policy, process=apart, together=together) for apart in (False, True)}
         prompts = new_prompts(policy, 10_000 + together)
-        warm = {apart: ask(policy, engine, prompts) for apart, engine in engines.items()}
+        warm = {apart: ask(policy, engine, prompts, tokens) for apart, engine in engines.items()}
         same, before = warm[False]["said"] == warm[True]["said"], policy.sight.encoded
         seconds: dict[bool, list[float]] = {False: [], True: []}
         for pair in range(pairs):
             prompts = new_prompts(policy, 1 + pair)
             order = ((False, True), (True, False))[pair % 2]
-            turns = {apart: ask(policy, engines[apart], prompts) for apart in order}
+            turns = {apart: ask(policy, engines[apart], prompts, tokens) for apart in order}
             same &= turns[False]["said"] == turns[True]["said"]
             for apart, turn in turns.items():
                 seconds[apart].append(turn["wall"])
@@ -276,7 +282,8 @@ def encoders(cost: float, pairs: int) -> list[dict[str, Any]]:
             "asked": cost,
             "cost_ratio": round(of_tower / rest, 2),
             "together": together,
-            "layers": len(policy.sight.inner.vision_tower.encoder.layer),
+            "layers": layers,
+            "tokens": tokens,
             "throughput_ratio": round(median(ratios), 3),
             "throughput_ratio_range": [round(ratios[0], 3), round(ratios[-1], 3)],
             "best_ratio": round((of_tower + rest) / max(of_tower, rest), 2),
@@ -321,11 +328,11 @@ def pictures_of(prompt: Sequence[int]) -> list[int]:
     return pictures_among(prompt)
 
 
-def ask(policy: Any, engine: Any, prompts: Sequence[list[int]]) -> dict[str, Any]:
+def ask(policy: Any, engine: Any, prompts: Sequence[list[int]], tokens: int = TOKENS) -> dict[str, Any]:
     """One sample under each prompt, and what it took. Pictures are encoded again in each call."""
     from lyceum.core.types import Request, Sampling
 
-    sampling = Sampling(max_completion_tokens=TOKENS)
+    sampling = Sampling(max_completion_tokens=tokens)
 
     async def answers() -> list[Any]:
         return await asyncio.gather(
