@@ -52,8 +52,6 @@ GROUPS, SAMPLES, ANSWER, SIDE = 4, 8, 16, 192
 
 
 CASES = ("rates", "layout", "encoder", "arms", "questions")
-EARLIER = "arms_short_warm_up"
-"""Rows of the arms as they were first run, which stay in the file: all levels, two steps of warm-up, 80,000 tokens."""
 PICTURES, BATCH, TOKENS, SEEN_SIDE = 64, 8, 16, 96
 """Of the encoder's: new pictures in a round, prompts prefilled together, tokens of an answer, pixels of a picture."""
 COSTS = (0.25, 1.0, 4.0)
@@ -74,7 +72,7 @@ def main() -> None:
     result: dict[str, Any] = {"benchmark": "pictures", "quick": options.quick, "definitions": DEFINITIONS}
     if options.out is not None and options.out.exists():
         before = json.loads(options.out.read_text())
-        result |= {case: before[case] for case in (*CASES, EARLIER) if case in before}
+        result |= {case: before[case] for case in CASES if case in before}
     if "layout" in options.on:
         result["layout"] = layouts(pairs=2 if options.quick else 7) | {"machine": machine()}
         write(result, options.out)
