@@ -24,10 +24,10 @@ from lyceum.tasks.archive import (
     Papers,
     after,
     choices,
+    found_by,
     papers_of,
     played,
     reached,
-    sensible,
     state_of,
 )
 from lyceum.tasks.chain import Chain
@@ -36,6 +36,7 @@ from lyceum.utils.errors import RecipeError
 
 SOURCE = Archive().build("train", 0)
 TASKS = [SOURCE[index] for index in range(200)]
+PAPERS = [papers_of(task) for task in TASKS]
 TURNS = 8
 SMALL = Papers(
     (
@@ -71,26 +72,22 @@ def leaf_of(*commands):
     return node.parent
 
 
-def test_a_search_shows_the_most_similar_passage_that_was_not_shown_yet():
-    # Passages 0 and 3 have both words, in either order: the earlier one comes first.
-    now = Findings()
-    for shown in ((0,), (0, 3)):
-        now = after(SMALL, now, " search cousin Ann\n")
-        assert now == Findings(shown)
-    assert after(SMALL, now, "search cousin Ann") == now
-    assert after(SMALL, now, "search Bob").shown == (0, 3, 1)  # of two that name Bob the earlier one
-    assert after(SMALL, now, "dance") == now
+def test_a_search_shows_the_passage_that_is_most_similar_and_is_about_whom_it_names():
+    # Passages 0 and 3 have both words; Ann is named twice where it is about her, and Bob in two that are not.
+    commands = (" search cousin Ann\n", "search Bob", "search boss", "search Zoe", "dance", "answer Bob")
+    assert [found_by(SMALL, command) for command in commands] == [3, 1, 1, None, None, None]
+    now = after(SMALL, Findings(), "search cousin Ann")
+    assert now == after(SMALL, now, "search cousin Ann") == after(SMALL, now, "search Zoe") == Findings((3,))
+    assert after(SMALL, now, "search Bob").found == (1, 3)
     assert played(SMALL, ["answer Bob", "search Ann", "answer Cleo"]) == Findings((), "Bob")
 
 
-def test_one_gets_as_far_as_the_passages_shown_lead_in_whatever_order():
+def test_one_gets_as_far_as_the_passages_found_lead_in_whatever_order():
     assert reached(SMALL, Findings()) == ("Ann", ("cousin", "boss"))
     assert reached(SMALL, Findings((0, 1))) == ("Ann", ("cousin", "boss"))  # Gus's cousin is Ann, not Ann's Gus
     assert reached(SMALL, Findings((3,))) == ("Bob", ("boss",))
-    assert reached(SMALL, Findings((2, 1, 3))) == ("Cleo", ())
-    assert sensible(SMALL, Findings((3,))) == "search boss Bob"
-    assert sensible(SMALL, Findings((1, 3))) == "answer Cleo"
-    assert state_of(SMALL, Findings((3, 1))) == state_of(SMALL, Findings((1, 3))) != state_of(SMALL, Findings((1,)))
+    assert reached(SMALL, Findings((1, 2, 3))) == ("Cleo", ())
+    assert state_of(SMALL, played(SMALL, ["search Bob", "search Ann"])) == state_of(SMALL, Findings((1, 3)))
     assert choices(SMALL, Findings((1,))) == [
         *("search Ann", "search Bob", "search Cleo"),
         *("search cousin Ann", "search boss Ann", "search cousin Bob", "search boss Bob"),
@@ -112,7 +109,7 @@ def test_passages_contradict_each_other_nowhere_and_lead_to_the_answer(index, le
 def test_environment_and_grader_agree(index):
     task = SOURCE[index]
     papers = papers_of(task)
-    commands = [said for said, _ in Archive(vague=0, turns=20).build("train", 0).episode(task)]
+    commands = [said for said, _ in Archive(vague=0).build("train", 0).episode(task)]
     seen = research(task, "dance", *commands)
     assert (seen[0].failed, seen[0].key) == (1, state_of(papers, Findings()))
     assert seen[0].messages[0]["content"] == NOTHING
@@ -179,12 +176,13 @@ def test_neither_fixed_answers_nor_random_commands_nor_the_habit_come_near_what_
     assert found(shown(vague=0)) > 0.95
 
 
-def test_passages_distract_who_knows_what_to_do():
+def test_a_name_alone_is_found_in_passages_that_lead_elsewhere():
     source = Archive(vague=0).build("train", 0)
     assert isinstance(source, ShowsEpisodes)
-    more = [len(source.episode(task)) - task.columns["level"] - 1 for task in TASKS]
-    assert min(more) == 0
-    assert 0.3 < sum(more) / len(more) < 2
+    assert [len(source.episode(task)) - task.columns["level"] - 1 for task in TASKS] == [0] * len(TASKS)
+    first = [(papers.relations[0], papers.entries[found_by(papers, f"search {papers.name}")]) for papers in PAPERS]
+    useful = [relation == entry.relation for relation, entry in first]
+    assert 0.1 < sum(useful) / len(useful) < 0.5
 
 
 def test_states_recur_within_a_group_so_that_turns_can_be_compared():
@@ -197,7 +195,7 @@ def test_states_recur_within_a_group_so_that_turns_can_be_compared():
             for _ in range(TURNS):
                 before.append(state_of(papers, now))
                 name, _left = reached(papers, now)
-                now = after(papers, now, f"search {name}" if rng.random() < 0.8 else sensible(papers, now))
+                now = after(papers, now, f"search {name}" if rng.random() < 0.7 else sensible(papers, now))
                 if now.answer:
                     break
         count = Counter(before)
@@ -212,6 +210,12 @@ def test_settings_and_tasks_that_do_not_fit_are_refused():
     with pytest.raises(RecipeError, match=r"environment.archive: the tasks have no passages; allowed: tasks 'archive'"):
         ArchiveEnvironment().check_tasks(Chain().build("train", 0))
     ArchiveEnvironment().check_tasks(SOURCE)
+
+
+def sensible(papers, now):
+    """To search for the next relation of whom one has reached, and to answer where none is left."""
+    name, left = reached(papers, now)
+    return f"search {left[0]} {name}" if left else f"answer {name}"
 
 
 def search(papers, answer, weights, rng, *, greedy=False):
@@ -261,7 +265,7 @@ def taught(seed, *, by_states, steps=6, discount=0.95):
                     more = value - sum(at[text]) / len(at[text]) if by_states else 0
                     gradient = [g + (right - mean + more) * s for g, s in zip(gradient, slope, strict=True)]
                     number += 1
-        weights = [w + 10 * g / number for w, g in zip(weights, gradient, strict=True)]
+        weights = [w + 7 * g / number for w, g in zip(weights, gradient, strict=True)]
     return weights
 
 

@@ -9,15 +9,15 @@ from typing import Literal
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Task, TaskSource
-from lyceum.tasks.archive import Findings, Papers, after, papers_of, played, state_of, text_of
+from lyceum.tasks.archive import Findings, Papers, after, found_by, papers_of, played, state_of, text_of
 from lyceum.utils.errors import RecipeError
 
 
 class ArchiveEnvironment(EnvironmentSettings):
-    """Answers searches with the passage most like their words that was not shown yet (tasks ``archive``).
+    """Answers searches with the passage that is most like their words (tasks ``archive``).
 
-    A turn is a command. An answer ends the trajectory, and the right one earns 1. What finds nothing, or is no
-    command, changes nothing and is counted as failed. A state's key is the passages found.
+    A turn is a command. An answer ends the trajectory, and the right one earns 1. What shows nothing new changes
+    nothing; what shows no passage is counted as failed. A state's key is the passages found.
     """
 
     kind: Literal["archive"] = "archive"
@@ -50,10 +50,10 @@ class PapersEnvironment:
         return state_of(state.papers, state.findings)
 
     async def step(self, state: Research, turn: Node, said: str, context: GradingContext) -> Observation[Research]:
-        papers, before = state.papers, state.findings
-        now = Research(papers, after(papers, before, said), state.answer)
+        papers = state.papers
+        now = Research(papers, after(papers, state.findings, said), state.answer)
         answer = now.findings.answer
-        messages = () if answer else ({"role": "user", "content": text_of(papers, before, now.findings)},)
+        messages = () if answer else ({"role": "user", "content": text_of(papers, said)},)
         return Observation(
             now,
             messages,
@@ -61,5 +61,5 @@ class PapersEnvironment:
             end=bool(answer),
             key=self.key_of(now),
             calls=1,
-            failed=int(now.findings == before),
+            failed=int(not answer and found_by(papers, said) is None),
         )

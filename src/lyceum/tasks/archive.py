@@ -1,21 +1,19 @@
 """An archive to search: a question that passages answer together, of which a retriever (BM25) shows one at a time.
 
-Each task has passages of its own, so that nothing can be learnt by heart. Environment
-``archive`` answers the commands::
+Each task has passages of its own, so that nothing can be learnt by heart. Environment ``archive`` answers commands::
 
     Who is the boss of the cousin of Ann?
-    > search cousin Ann
-    The cousin of Gus is Ann.
+    > search Ann
+    The friend of Ann is Gus.
     > search cousin Ann
     The cousin of Ann is Bob.
     > search boss Bob
     The boss of Bob is Cleo.
     > answer Cleo
 
-A search shows the passage that is most like its words among those not yet shown. Words have no order there: who has Ann
-for a cousin is found as well as who Ann's cousin is. The level is the number of relations in the question. Worked
-episodes are those of somebody who knows what to do and mostly searches for the name alone: a model that imitates them
-has all that it needs, and a habit that costs it most of the tasks.
+A search shows the passage that is most like its words; each is indexed under the name that it is about. The level is
+the number of relations in the question. Worked episodes are those of somebody who knows what to do and mostly searches
+for the name alone: a model that imitates them has all that it needs, and a habit that costs it most of the tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ RELATIONS = ("boss", "cousin", "doctor", "friend", "neighbour", "teacher")
 NOTHING = "Nothing."
 OTHERS = 2
 """People in the passages beside those that lead to the answer."""
-SEARCH, ANSWER = "search ", "answer "
+SEARCH, ANSWER = "search", "answer"
 
 
 class Archive(TasksSettings):
@@ -52,7 +50,7 @@ class Archive(TasksSettings):
     kind: Literal["archive"] = "archive"
     levels: tuple[int, ...] = (2, 3, 4)
     """Numbers of relations, 1 to 6; tasks cycle through them, so that every level has the same share."""
-    vague: float = Field(0.8, ge=0, le=1)
+    vague: float = Field(0.7, ge=0, le=1)
     """Share of the commands of worked episodes that search for the last name alone, whatever there is to do."""
     turns: int = Field(8, ge=1)
     """Maximum commands of a worked episode, which may end there without an answer."""
@@ -108,9 +106,9 @@ class Papers:
 
 @dataclass(frozen=True)
 class Findings:
-    """What changes: numbers of the passages shown, in their order, and the answer, empty until there is one."""
+    """What changes: numbers of the passages found, in the archive's order, and the answer, empty until there is one."""
 
-    shown: tuple[int, ...] = ()
+    found: tuple[int, ...] = ()
     answer: str = ""
 
 
@@ -154,19 +152,23 @@ def _problem(task: Task) -> str:
 
 @lru_cache(maxsize=256)
 def _index(entries: tuple[Entry, ...]) -> RankedTexts:
-    return RankedTexts([str(entry) for entry in entries])
+    return RankedTexts([f"{entry.of} {entry}" for entry in entries])
+
+
+def found_by(papers: Papers, command: str) -> int | None:
+    """Number of the passage that a command shows; None where it shows none."""
+    verb, _, words = command.strip().partition(" ")
+    places = _index(papers.entries).places(words, 1) if verb == SEARCH else []
+    return places[0] if places else None
 
 
 def after(papers: Papers, now: Findings, command: str) -> Findings:
-    """What a command leads to: the same findings where nothing is found, or nothing is done."""
-    command = command.strip()
-    if command.startswith(ANSWER):
-        return replace(now, answer=command.removeprefix(ANSWER))
-    if command.startswith(SEARCH):
-        ranked = _index(papers.entries).places(command.removeprefix(SEARCH), len(papers.entries))
-        new = next((place for place in ranked if place not in now.shown), None)
-        return now if new is None else replace(now, shown=(*now.shown, new))
-    return now
+    """What a command leads to: the same findings where it shows nothing new, or is none."""
+    verb, _, words = command.strip().partition(" ")
+    if verb == ANSWER:
+        return replace(now, answer=words)
+    place = found_by(papers, command)
+    return now if place is None else replace(now, found=tuple(sorted({*now.found, place})))
 
 
 def played(papers: Papers, commands: Sequence[str]) -> Findings:
@@ -178,49 +180,48 @@ def played(papers: Papers, commands: Sequence[str]) -> Findings:
     return now
 
 
-def text_of(papers: Papers, before: Findings, now: Findings) -> str:
+def text_of(papers: Papers, command: str) -> str:
     """What a command is answered."""
-    return NOTHING if before.shown == now.shown else str(papers.entries[now.shown[-1]])
+    place = found_by(papers, command)
+    return NOTHING if place is None else str(papers.entries[place])
 
 
 def state_of(papers: Papers, now: Findings) -> str:
     """The passages found, whatever the order in which they were."""
-    return "\n".join(["Found:", *(str(papers.entries[place]) for place in sorted(now.shown))])
+    return "\n".join(["Found:", *(str(papers.entries[place]) for place in now.found)])
 
 
 def reached(papers: Papers, now: Findings) -> tuple[str, tuple[str, ...]]:
-    """How far the passages shown lead: to whom, and the relations that are left."""
-    who = {entry[:2]: entry.who for entry in map(papers.entries.__getitem__, now.shown)}
+    """How far the passages found lead: to whom, and the relations that are left."""
+    who = {entry[:2]: entry.who for entry in map(papers.entries.__getitem__, now.found)}
     name, left = papers.name, papers.relations
     while left and (left[0], name) in who:
         name, left = who[left[0], name], left[1:]
     return name, left
 
 
-def sensible(papers: Papers, now: Findings) -> str:
-    """To search for the next relation of whom one has reached, and to answer where none is left."""
-    name, left = reached(papers, now)
-    return f"{SEARCH}{left[0]} {name}" if left else f"{ANSWER}{name}"
-
-
 def choices(papers: Papers, now: Findings) -> list[str]:
-    """The commands made of names and relations that were read: a name alone, with a relation of the question, or as
-    the answer."""
-    read = [papers.name, *(name for place in now.shown for name in papers.entries[place][1:])]
+    """The commands made of names and relations that were read: a search for a name alone, one for it with a relation of
+    the question, and an answer."""
+    read = [papers.name, *(name for place in now.found for name in papers.entries[place][1:])]
     names = list(dict.fromkeys(read))
-    found = [f"{SEARCH}{name}" for name in names]
-    found += [f"{SEARCH}{relation} {name}" for name in names for relation in papers.relations]
-    return found + [f"{ANSWER}{name}" for name in names[1:]]
+    searches = [f"{SEARCH} {name}" for name in names]
+    searches += [f"{SEARCH} {relation} {name}" for name in names for relation in papers.relations]
+    return searches + [f"{ANSWER} {name}" for name in names[1:]]
 
 
 def episode(papers: Papers, rng: random.Random, vague: float, turns: int) -> list[Exchange]:
-    """What somebody does who reads what is shown, and has a habit."""
-    now, exchanges = Findings(), list[Exchange]()
-    while not now.answer and len(exchanges) < turns:
-        command = f"{SEARCH}{reached(papers, now)[0]}" if rng.random() < vague else sensible(papers, now)
-        before, now = now, after(papers, now, command)
-        ended = now.answer or len(exchanges) == turns - 1
-        exchanges.append(Exchange(command, "" if ended else text_of(papers, before, now)))
+    """What somebody does who goes from name to name by what they asked for, and has a habit."""
+    name, left, exchanges = papers.name, list(papers.relations), list[Exchange]()
+    while not exchanges or (not exchanges[-1].said.startswith(ANSWER) and len(exchanges) < turns):
+        if rng.random() < vague:
+            exchanges.append(Exchange(command := f"{SEARCH} {name}", text_of(papers, command)))
+        elif left:
+            command = f"{SEARCH} {left.pop(0)} {name}"
+            exchanges.append(Exchange(command, text_of(papers, command)))
+            name = papers.entries[found_by(papers, command) or 0].who
+        else:
+            exchanges.append(Exchange(f"{ANSWER} {name}", ""))
     return exchanges
 
 
