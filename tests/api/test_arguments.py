@@ -61,8 +61,8 @@ WRONG = [
     (
         "train",
         {"model": 5},
-        "model: got 5; allowed: base, base-stories, scratch, scratch-pictures, scratch-stories, scratch-worlds, a "
-        "folder, owner/name of a hub",
+        "model: got 5; allowed: base, base-stories, scratch, scratch-pictures, scratch-stories, scratch-worlds, "
+        "scratch-archive, a folder, owner/name of a hub",
     ),
     ("evaluate", {"progress": "off"}, "progress: got 'off'; allowed: auto, live, plain, json, silent"),
     ("evaluate", {"k": 8}, "k: got 8; allowed: a list of whole numbers, such as [1, 8]"),

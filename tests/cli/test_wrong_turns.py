@@ -458,7 +458,7 @@ COMMANDS = [
     (
         "doctor nomodel",
         "model.path: got 'nomodel'; allowed: base, base-stories, scratch, scratch-pictures, scratch-stories, "
-        "scratch-worlds, a folder",
+        "scratch-worlds, scratch-archive, a folder",
     ),
 ]
 SMALL = ["steps=1", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"]

@@ -9,11 +9,12 @@ from fake_task import FakeTask
 from lyceum.core.tree import Node
 from lyceum.core.types import Task
 from lyceum.environment._notation import Notation
-from lyceum.environment.corpus import MANY, NOTHING, Corpus, read_passages, words_of
+from lyceum.environment.corpus import NOTHING, Corpus, read_passages
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
+from lyceum.utils.ranking import MANY, words_of
 
 FACTS = [
     {"title": "Paris", "text": "Paris is the capital of France."},
@@ -79,7 +80,7 @@ def test_punctuation_is_no_part_of_a_word_and_an_operation_is_one_word():
 
 def test_equal_scores_are_in_the_order_of_the_file_and_no_more_than_asked(tmp_path):
     rows = [{"text": f"alike {'zeta' if i % 2 else 'eta'}"} for i in range(10)]
-    places = corpus(tmp_path, rows).build().places
+    places = corpus(tmp_path, rows).build().ranked.places
     assert places("zeta", 3) == [1, 3, 5]
     assert places("zeta", 100) == [1, 3, 5, 7, 9]
     assert places("alike zeta", 7) == [1, 3, 5, 7, 9, 0, 2]
@@ -87,9 +88,9 @@ def test_equal_scores_are_in_the_order_of_the_file_and_no_more_than_asked(tmp_pa
 
 
 def test_the_scores_are_the_librarys(tmp_path):
-    environment = corpus(tmp_path, ENGLISH).build()
-    scores = environment.index.get_scores(words_of("the capital of Shakespeare"))
-    assert environment.places("the capital of Shakespeare", 4) == np.argsort(-scores, kind="stable").tolist()
+    ranked = corpus(tmp_path, ENGLISH).build().ranked
+    scores = ranked.index.get_scores(words_of("the capital of Shakespeare"))
+    assert ranked.places("the capital of Shakespeare", 4) == np.argsort(-scores, kind="stable").tolist()
 
 
 def test_in_a_large_corpus_common_words_do_not_hide_a_rare_one(tmp_path):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from lyceum.core.component import PathText
@@ -18,12 +16,9 @@ from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 from lyceum.utils.documents import read_json
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.paths import local_path
+from lyceum.utils.ranking import RankedTexts
 
 NOTHING = "nothing found"
-MANY, COMMON = 1000, 0.1
-"""In a corpus of this many passages, words that more than this share of them have are left out of a query that has
-rarer ones: they tell little and take most of the time."""
-_WORD = re.compile(r"\d+(?:[-+*/.]\d+)+|\w+")
 _KEY, _ADVICE = "environment.path", "allowed: a text file of one passage per line, or .jsonl rows with text, and title"
 
 
@@ -98,14 +93,9 @@ def _row(row: object) -> Passage:
 
 class CorpusEnvironment(WithinTurn):
     def __init__(self, settings: Corpus) -> None:
-        from bm25s import BM25  # here: it takes a while to import
-
         self.settings, self.passages = settings, read_passages(settings.path)
         self.titled = {_folded(passage.title): passage for passage in reversed(self.passages) if passage.title}
-        self.index = BM25(method="lucene", k1=1.5, b=0.75)
-        words = [words_of(f"{passage.title} {passage.text}") for passage in self.passages]
-        if any(words):
-            self.index.index(words, create_empty_token=False, show_progress=False)
+        self.ranked = RankedTexts([f"{passage.title} {passage.text}" for passage in self.passages])
 
     async def step(
         self, state: AnswerSoFar, turn: Node, said: str, context: GradingContext
@@ -124,32 +114,8 @@ class CorpusEnvironment(WithinTurn):
         """The most similar passages, the best first; ties go to the earlier one in the file."""
         exact, most = self.titled.get(_folded(query)), self.settings.passages
         first = [] if exact is None else [exact]
-        ranked = [self.passages[place] for place in self.places(query, most + len(first))]
+        ranked = [self.passages[place] for place in self.ranked.places(query, most + len(first))]
         return [*first, *(passage for passage in ranked if passage is not exact)][:most]
-
-    def places(self, query: str, most: int) -> list[int]:
-        """Numbers of the passages with the highest scores, among those that have a word of the query."""
-        known = getattr(self.index, "vocab_dict", {})  # an index without words has none
-        words = [word for word in words_of(query) if word in known]
-        if not words:
-            return []
-        # As ``get_scores`` adds them up, but faster: the passages of a word are different ones.
-        of, score = self.index.scores, np.zeros(len(self.passages), np.float32)
-        parts = [slice(*of["indptr"][known[word] :][:2]) for word in words]
-        if len(self.passages) >= MANY:
-            parts = [part for part in parts if part.stop - part.start <= COMMON * len(self.passages)] or parts
-        for part in parts:
-            score[of["indices"][part]] += of["data"][part]
-        found = np.flatnonzero(score > 0)
-        if len(found) > most:
-            least = np.partition(score[found], -most)[-most]
-            found = found[score[found] >= least]
-        return found[np.argsort(-score[found], kind="stable")][:most].tolist()
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, in order, for comparing: ``Who wrote "Hamlet"?`` has who, wrote, hamlet."""
-    return _WORD.findall(text.casefold())
 
 
 def _folded(text: str) -> str:

@@ -45,8 +45,8 @@ from lyceum.utils.terminal import quoted
 
 BASE, BASE_STORIES, PLAIN = "base", "base-stories", "plain"
 SCRATCH, SCRATCH_PICTURES = "scratch", "scratch-pictures"
-SCRATCH_STORIES, SCRATCH_WORLDS = "scratch-stories", "scratch-worlds"
-UNTRAINED = (SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES, SCRATCH_WORLDS)
+SCRATCH_STORIES, SCRATCH_WORLDS, SCRATCH_ARCHIVE = "scratch-stories", "scratch-worlds", "scratch-archive"
+UNTRAINED = (SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES, SCRATCH_WORLDS, SCRATCH_ARCHIVE)
 SHIPPED = (BASE, BASE_STORIES)
 """Trained models in this package: a folder each, of its name."""
 BUILT_IN = (*SHIPPED, *UNTRAINED)
@@ -79,8 +79,8 @@ class ModelSettings(Settings):
 
     path: PathText = BASE
     """``base`` and ``base-stories`` (the small models in this package: of sums, of word problems), ``scratch``
-    (untrained), ``scratch-pictures`` (untrained, it sees), ``scratch-stories`` and ``scratch-worlds`` (untrained, their
-    tokens are words), a folder, a run's (its model), a hub name, a .gguf file."""
+    (untrained), ``scratch-pictures`` (untrained, it sees), ``scratch-stories``, ``scratch-worlds`` and
+    ``scratch-archive`` (untrained, their tokens are words), a folder, a run's (its model), a hub name, a .gguf file."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Data type of the trained weights. Half precision rounds small updates away, nearly all at a learning rate of
     1e-6: to compute in bfloat16 and train in float32 use ``learner.autocast``."""
@@ -424,14 +424,18 @@ def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, t
         from lyceum.models.scratch import build_scratch
 
         return build_scratch(seed=settings.seed)
-    if settings.path in (SCRATCH_STORIES, SCRATCH_WORLDS):
-        from lyceum.models.scratch_words import build_scratch_stories, build_scratch_worlds
+    if settings.path == SCRATCH_PICTURES:
+        from lyceum.models.scratch_pictures import build_scratch_pictures
 
-        build = build_scratch_stories if settings.path == SCRATCH_STORIES else build_scratch_worlds
-        return build(seed=settings.seed)
-    from lyceum.models.scratch_pictures import build_scratch_pictures
+        return build_scratch_pictures(seed=settings.seed)
+    from lyceum.models.scratch_words import build_scratch_archive, build_scratch_stories, build_scratch_worlds
 
-    return build_scratch_pictures(seed=settings.seed)
+    of_words = {
+        SCRATCH_STORIES: build_scratch_stories,
+        SCRATCH_WORLDS: build_scratch_worlds,
+        SCRATCH_ARCHIVE: build_scratch_archive,
+    }
+    return of_words[settings.path](seed=settings.seed)
 
 
 def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:

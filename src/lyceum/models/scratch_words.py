@@ -1,4 +1,5 @@
-"""Small untrained Llamas with a tokenizer of words: for the ``stories`` tasks, and for the worlds of ``rooms``.
+"""Small untrained Llamas with a tokenizer of words: for the ``stories`` tasks, and for the worlds ``rooms`` and
+``archive``.
 
 Every word of these tasks, with the space before it, is one token, and so is every number below 100 of the stories: a
 name is then found again by one comparison, and a sentence is short. Whatever else a text holds is read character by
@@ -37,6 +38,12 @@ WORLD_WORDS = (
     "attic", "cellar", "chapel", "garden", "hall", "kitchen", "library", "pantry", "stable", "study", "tower",
     "workshop", "crown", "flute", "lamp", "map", "ring", "sword",
 )  # fmt: skip
+ARCHIVE_BEGINNINGS = ("Who", "The", "Nothing", "search", "answer")
+ARCHIVE_WORDS = (
+    "is", "the", "of", "boss", "cousin", "doctor", "friend", "neighbour", "teacher",
+    "Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Ned", "Olga",
+    "Pia",
+)  # fmt: skip
 CONTEXT = 1024
 """Maximum sequence length, in tokens."""
 
@@ -49,6 +56,10 @@ def story_tokenizer() -> PreTrainedTokenizerFast:
 
 def world_tokenizer() -> PreTrainedTokenizerFast:
     return word_tokenizer(WORLD_BEGINNINGS, WORLD_WORDS)
+
+
+def archive_tokenizer() -> PreTrainedTokenizerFast:
+    return word_tokenizer(ARCHIVE_BEGINNINGS, ARCHIVE_WORDS)
 
 
 def word_tokenizer(beginnings: Sequence[str], words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -75,9 +86,18 @@ def build_scratch_stories(*, seed: int = 0) -> tuple[LlamaForCausalLM, PreTraine
 
 
 def build_scratch_worlds(*, seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """The same for worlds; 0.24 million parameters, all of them random."""
+    """The same for ``rooms``; 0.24 million parameters, all of them random."""
+    return _small(world_tokenizer(), seed)
+
+
+def build_scratch_archive(*, seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """The same for ``archive``."""
+    return _small(archive_tokenizer(), seed)
+
+
+def _small(tokenizer: PreTrainedTokenizerFast, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     return build_scratch(
-        seed=seed, width=80, layers=3, feed_forward=208, context=CONTEXT, tokenizer=world_tokenizer(), tied=True
+        seed=seed, width=80, layers=3, feed_forward=208, context=CONTEXT, tokenizer=tokenizer, tied=True
     )
 
 
