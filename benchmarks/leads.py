@@ -37,9 +37,11 @@ HABIT = {**TASKS, "haste": 0.3}
 HABIT_STEPS = 80
 SAMPLES, SOLUTION = 8, 300
 """Of a group, and the most tokens of one."""
-TASKS_PER_STEP = 16
+TASKS_PER_STEP, PAIRED_PER_STEP = 16, 8
+"""Of an online step; of an update offline, which has each group once and leaves out those that are solved or failed as
+a whole."""
 WARMUP = 10
-"""Steps."""
+"""Steps of an arm's first stage; the further ones have none, as in PCuRL's recipe."""
 TOKENS, QUICK_TOKENS = 250_000, 4_000
 """Sampled by a run."""
 RATES = ("3e-4", "1e-4", "1e-3")
@@ -146,13 +148,13 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, model: Path, folder: Pat
     from lyceum.recipe.schema import load_recipe
 
     of, stages = ARMS[arm], list[dict[str, Any]]()
-    learner = {"lr": float(rate), "warmup_steps": WARMUP, "schedule": "constant"}
     rollout = {"kind": "flat", "samples": SAMPLES, "sampling": {"max_completion_tokens": SOLUTION}}
     for stage in read_merged(of.recipe)["stages"]:
         name = stage.get("name", stage["kind"])
         if name not in of.shares:
             continue
         budget = round(of.shares[name] * tokens)
+        learner = {"lr": float(rate), "warmup_steps": 0 if stages else WARMUP, "schedule": "constant"}
         sized: dict[str, Any] = {"tasks_per_step": TASKS_PER_STEP, "learner": learner}
         if stage["kind"] == "sft":
             steps = max(1, round(budget / demonstrated_tokens(seed) / TASKS_PER_STEP))
@@ -163,6 +165,7 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, model: Path, folder: Pat
             sized["learner"] = learner | {"updates_per_step": 1}
         elif stage["kind"] == "offline":
             sized["data"] = {"kind": "sampled", "tasks": 10_000, "part": TASKS_PER_STEP}
+            sized["tasks_per_step"] = PAIRED_PER_STEP
         stages.append(merged(merged(stage, sized), of.changes.get(name, {})))
     given = {"stages": stages, "model": str(model), "tasks": TASKS, "seed": seed, **of.of_recipe}
     given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
