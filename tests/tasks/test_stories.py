@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from fake_task import NO_MODEL
@@ -188,6 +189,22 @@ def test_a_word_is_a_token_and_a_text_is_its_tokens(index, seed, variety):
     prompt, solution = (len(tokenizer.encode(text)) for text in (text_of(task), task.columns["demonstration"]))
     assert solution <= 300
     assert prompt <= 150
+
+
+@given(**ANY)
+def test_who_is_hasty_takes_the_first_number_that_is_found_for_the_answer(index, seed, variety):
+    whole, hasty = (
+        Stories.model_validate({"levels": [4], "variety": variety, "haste": haste}).build("train", seed)[index]
+        for haste in (0, 1)
+    )
+    assert replace(whole, columns={**whole.columns, "demonstration": ""}) == replace(
+        hasty, columns={**hasty.columns, "demonstration": ""}
+    )
+    # Somebody's number that the problem tells: nothing can be calculated before.
+    reasoning, _, answer = hasty.columns["demonstration"].partition(" Answer: ")
+    assert whole.columns["demonstration"].startswith(reasoning + " ")
+    assert re.findall("[0-9]+", reasoning.rpartition(". ")[2]) == [answer]
+    assert not re.search(r"[0-9] [-+*] ", reasoning)
 
 
 def test_other_text_is_read_letter_by_letter():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pydantic import Field
 
@@ -28,10 +28,13 @@ from lyceum.tasks._story_facts import Fact, draw_facts, needed
 from lyceum.tasks._story_text import (
     BEFORE_ANSWER,
     THINGS,
+    Calculation,
+    Step,
     Wording,
     fact_text,
     judge,
     problem_text,
+    read_step,
     solution_steps,
 )
 from lyceum.tasks.base import GeneratedSource, HintsLeak, draw, levels_within
@@ -54,6 +57,9 @@ class Stories(TasksSettings):
     """Share of sentences, in problems and solutions, that are not in the plain wording."""
     hint_share: float = Field(0.0, ge=0, le=1)
     """Share of tasks that come with one of their hints, any as often: practice for a model that guides will hint."""
+    haste: float = Field(0.0, ge=0, le=1)
+    """Share of the sentences that find a number after which a worked solution stops, and answers with that number: a
+    habit for a base, which trial and error has to break. The problem's steps and hints are the whole solution's."""
     instruction: str = ""
     """What follows the question, such as how to write the answer; the small model that ``stories-base`` trains needs
     none."""
@@ -113,11 +119,25 @@ def make_task(id: str, rng: random.Random, level: int, settings: Stories) -> Tas
         "steps": steps,
         "hints": hints_of(needed(asked, by_name), steps),
         "rubric": step_rubric(steps),
-        "demonstration": " ".join([*steps, BEFORE_ANSWER, answer]),
+        "demonstration": demonstrated(steps, answer, settings.haste, thing, random.Random(f"{id}/haste")),
     }
     content = f"{content}\n{settings.instruction}" if settings.instruction else content
     task = Task(id, ({"role": "user", "content": content},), answer, columns, provenance="stories")
     return task.with_note(HintsLeak(False))
+
+
+def demonstrated(steps: Sequence[str], answer: str, haste: float, thing: str, rng: random.Random) -> str:
+    """The steps and the answer, or what stands there instead where a number on the way is taken for it."""
+    for count, sentence in enumerate(steps[:-1], 1):
+        step = read_step(sentence, thing)
+        found = step.result if isinstance(step, Calculation) else step.amount if is_number(step) else None
+        if found is not None and rng.random() < haste:
+            return " ".join([*steps[:count], BEFORE_ANSWER, str(found)])
+    return " ".join([*steps, BEFORE_ANSWER, answer])
+
+
+def is_number(step: Step | None) -> TypeGuard[Fact]:
+    return isinstance(step, Fact) and step.relation == "number"
 
 
 def facts_of(task: Task) -> dict[str, Fact]:
