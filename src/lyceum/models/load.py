@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -372,7 +373,21 @@ def _whole_config(settings: ModelSettings) -> Any:
         told_once(f"model.path: {settings.path}"),
         user_file("model.path", f"the configuration of {settings.path} cannot be read", f"fix its config.json{CODE}"),
     ):
+        return _read_config(folder, extra)
+
+
+def _read_config(folder: str, extra: Mapping[str, Any]) -> Any:
+    """As transformers reads it; a file that has been read before is not read again, which a run does ten times."""
+    file = Path(folder) / "config.json"
+    if extra != {"trust_remote_code": False} or not file.is_file():
         return transformers.AutoConfig.from_pretrained(folder, **extra)
+    return copy.deepcopy(_config_of(folder, file.read_bytes()))
+
+
+@lru_cache(maxsize=32)
+def _config_of(folder: str, written: bytes) -> Any:
+    """The configuration of a folder in which this is written."""
+    return transformers.AutoConfig.from_pretrained(folder)
 
 
 def _check_kind(settings: ModelSettings) -> Any | None:
@@ -385,7 +400,7 @@ def _check_kind(settings: ModelSettings) -> Any | None:
     if settings.path in UNTRAINED or "gguf_file" in extra or settings.trust_remote_code:
         return None
     with quiet(), user_file("model.path", f"the configuration of {settings.path} cannot be read", "fix it"):
-        config = transformers.AutoConfig.from_pretrained(folder, **extra)
+        config = _read_config(folder, extra)
     known: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if type(config) in known:
         # transformers lists Gemma 3's one class under both; without a processor it is a model of text.

@@ -141,6 +141,11 @@ class PictureTokens:
             name for name in names if name != "chat_template" and isinstance(getattr(self.processor, name, None), plain)
         )
 
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        """The processor's own settings of images, as its ``__call__`` finds them."""
+        return self.processor._merge_kwargs(tokenizer_init_kwargs={}, return_tensors="pt")["images_kwargs"]
+
     def remember(self, messages: Sequence[Message]) -> list[Picture]:
         """The pictures of chat messages, in their order; from now on they are found by their ids.
 
@@ -245,9 +250,8 @@ class PictureTokens:
 
         processor = self.processor
         images, _ = _two(processor.prepare_inputs_layout(images=[Image.fromarray(pixels)]))
-        how = processor._merge_kwargs(tokenizer_init_kwargs={}, return_tensors="pt")["images_kwargs"]
         try:
-            found, texts = processor._process_images(images, **how)
+            found, texts = processor._process_images(images, **self._defaults)
         except (ValueError, RuntimeError, ZeroDivisionError) as error:
             size = f"{picture.width} x {picture.height}"
             raise RecipeError(f"picture: the model's image processor refuses {size} pixels: {error}") from error

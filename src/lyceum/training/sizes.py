@@ -118,7 +118,15 @@ class Shape:
         Raises:
             RecipeError: it cannot be used.
         """
-        shapes, config = weight_shapes(settings), config_of(settings)
+        return cls.described(settings, weight_shapes(settings), config_of(settings))
+
+    @classmethod
+    def described(cls, settings: ModelSettings, shapes: Mapping[str, tuple[int, ...]], config: Any) -> Shape:
+        """
+        Args:
+            shapes: of the weights, which adapters do not change.
+            config: of the model's text part.
+        """
         parameters = sum(map(math.prod, shapes.values()))
         linear = {name: of for name, of in shapes.items() if len(of) == 2 and "embed" not in name}
         tied = not any("lm_head" in name for name in shapes)
@@ -501,7 +509,9 @@ def told(recipe: Recipe, *, prompt: int, demonstration: int, evaluated: int, car
     """
     if card is not None and card not in CARDS:
         raise RecipeError(f"--on: got {card!r}; allowed: {', '.join(CARDS)}")
-    shape = Shape.of(recipe.model)
+    described = weight_shapes(recipe.model), config_of(recipe.model)
+    shape = Shape.described(recipe.model, *described)
+    adapted = Shape.described(recipe.model.model_copy(update={"lora": LoraSettings()}), *described)
     on_card = card is not None or (recipe.model.device != "cpu" and torch.cuda.is_available())
     number = torch.finfo(getattr(torch, recipe.model.dtype)).bits // 8
     libraries = CONTEXT_BYTES if on_card else resident()
@@ -513,7 +523,7 @@ def told(recipe: Recipe, *, prompt: int, demonstration: int, evaluated: int, car
         return max(of_stages, key=lambda found: max(sum(parts.values()) for parts in found.values()))
 
     memory = most(shape, works)
-    changed = _mends(recipe, shape, works)
+    changed = _mends(shape, adapted, works)
     peaks = {key: max(sum(parts.values()) for parts in most(*with_it).values()) for key, with_it in changed.items()}
     if card is not None:
         free, of = CARDS[card] * MIB, f"an {card}" if card[0] in "ahl" else f"a {card}"
@@ -596,8 +606,12 @@ def _evaluation(recipe: Recipe, prompt: int, evaluated: int) -> Work:
     return Work(evaluated, rows, prompt, length, sequences=most, packs=bool(getattr(engine, "pack_weights", False)))
 
 
-def _mends(recipe: Recipe, shape: Shape, works: list[Work]) -> dict[str, tuple[Shape, list[Work]]]:
-    """Keys that take memory away, with what they change, the least costly first."""
+def _mends(shape: Shape, adapted: Shape, works: list[Work]) -> dict[str, tuple[Shape, list[Work]]]:
+    """Keys that take memory away, with what they change, the least costly first.
+
+    Args:
+        adapted: the model with adapters.
+    """
     found: dict[str, tuple[Shape, list[Work]]] = {}
     half = max((work.micro_batch for work in works), default=0) // 4
     longest = max((work.length for work in works), default=0)
@@ -610,8 +624,6 @@ def _mends(recipe: Recipe, shape: Shape, works: list[Work]) -> dict[str, tuple[S
         key = f"engine.max_sequences={sequences // 4}"
         found[key] = shape, [replace(w, sequences=min(w.sequences, sequences // 4)) for w in works]
     if not shape.rank:
-        lora = recipe.model.model_copy(update={"lora": LoraSettings()})
-        adapted = Shape.of(lora)
         found["model.lora=true"] = adapted, [replace(w, frozen=0, averages=0, packs=False) for w in works]
         both = [
             replace(w, frozen=0, averages=0, packs=False, recomputed=True, micro_batch=max(half, longest))

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -62,9 +62,14 @@ def read_yaml(text: str, *, limits: DocumentLimits = DOCUMENT) -> Any:
         DocumentError: it is not YAML, a key appears twice, a tag asks for something other than plain values, a text is
             not Unicode (half of a surrogate pair), or a limit is exceeded.
     """
+    return _apart(_read_yaml(text, limits))
+
+
+@lru_cache(maxsize=256)  # every recipe extends others, and a run reads its own again
+def _read_yaml(text: str, limits: DocumentLimits) -> Any:
     _check_characters(text, limits)
     try:
-        return _apart(_Loader(text, limits).get_single_data())
+        return _Loader(text, limits).get_single_data()
     except DocumentError:
         raise
     except yaml.YAMLError as error:
