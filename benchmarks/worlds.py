@@ -1,9 +1,9 @@
 """Worlds in which agents act: what is earned without learning, what the base earns, and what methods make of it.
 
-    python benchmarks/worlds.py --out benchmarks/results/worlds.json [--parts world base arms] [--worlds rooms guess]
+    python benchmarks/worlds.py --out benchmarks/results/worlds.json [--worlds rooms] [--parts world base arms] [--quick]
 
-``world`` needs no model and takes seconds. ``base`` trains it: the recipe ``rooms-base``, and the fine-tuning of
-``scalinginter-rl``, moved to the numbers of ``guess``. ``arms`` go on from it, at equal sampled tokens, see
+``world`` needs no model and takes seconds. ``base`` trains it: the recipes ``rooms-base`` and ``archive-base``, and
+the fine-tuning of ``scalinginter-rl``, moved to the numbers of ``guess``. ``arms`` go on from it, at equal sampled tokens, see
 ``world_arms.py``: some minutes of one core for each run. A row that is in the file is not made again, and a run that
 was stopped goes on where it was (.cache/worlds).
 """
@@ -24,13 +24,14 @@ from world_arms import WORLDS, World
 from lyceum.core.component import find
 from lyceum.core.types import Task
 from lyceum.recipe.files import read_merged
+from lyceum.tasks import archive
 from lyceum.tasks.guess import LARGER, GuessDemonstrations, said
 from lyceum.tasks.rooms import Rooms, house_of, legal, played
 
 PARTS = ("world", "base", "arms")
 DEFINITIONS = {
-    "levels": "of each world and level (number of rooms, of digits), shares of held-out tasks that are solved within "
-    "the limit on turns",
+    "levels": "of each world and level (number of rooms, of relations, of digits), shares of held-out tasks that are "
+    "solved within the limit on turns",
     "random": "legal commands at random; in guess, any number of the range",
     "habit": "what somebody does who has nothing but the habit of the worked episodes; in guess that is random",
     "fixed": "the commands that solve most tasks, of those that a random and a sensible player gave in 40 tasks each",
@@ -62,6 +63,26 @@ def in_rooms(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequence
 
     players = {"random": by_chance, "habit": shown(wander=1), "shown": shown(), "sensible": shown(wander=0)}
     return players, lambda task, commands: played(house_of(task), commands).stage == "fetched"
+
+
+def in_archive(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequence[str]], bool]]:
+    """The same of questions."""
+
+    def by_chance(task: Task) -> list[str]:
+        # The task itself was drawn from its id.
+        rng, papers = random.Random(f"{task.id}/commands"), archive.papers_of(task)
+        now, given = archive.Findings(), list[str]()
+        while not now.answer and len(given) < WORLDS["archive"].turns:
+            given.append(rng.choice(archive.choices(papers, now)))
+            now = archive.after(papers, now, given[-1])
+        return given
+
+    def shown(**settings: float) -> Player:
+        source = archive.Archive.model_validate({"levels": [level], **settings}).build("heldout", 0)
+        return lambda task: [command for command, _ in source.episode(task)]
+
+    players = {"random": by_chance, "habit": shown(vague=1), "shown": shown(), "sensible": shown(vague=0)}
+    return players, lambda task, commands: archive.played(archive.papers_of(task), commands).answer == task.answer
 
 
 def in_guess(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequence[str]], bool]]:
@@ -97,7 +118,7 @@ def guesses(task: Task, next_guess: Callable[[random.Random, tuple[int, int], tu
     return given
 
 
-PLAYERS = {"rooms": in_rooms, "guess": in_guess}
+PLAYERS = {"rooms": in_rooms, "archive": in_archive, "guess": in_guess}
 
 
 def without_learning(name: str, level: int, n: int) -> dict[str, float]:
@@ -128,7 +149,7 @@ def trained_base(name: str, world: World, *, quick: bool) -> Path:
     folder = CACHE / "worlds" / f"{name}-{'quick' if quick else 'base'}"
     if not (folder / "model").is_dir():
         brief = ("stages.0.steps=2", *QUICK, "evaluate.k=[1,2]") if quick else ()
-        recipe, changes = ("rooms-base", {}) if name == "rooms" else guess_base(world)
+        recipe, changes = guess_base(world) if name == "guess" else (f"{name}-base", {})
         given = {"name": folder.name, "output": str(folder.parent), **changes}
         lyceum.train(recipe, [*given.items(), *brief], resume="auto")
     return folder
