@@ -1,11 +1,11 @@
 """Worlds in which agents act: what is earned without learning, what the base earns, and what methods make of it.
 
-    python benchmarks/worlds.py --out benchmarks/results/worlds.json [--worlds rooms] [--parts world base arms] [--quick]
+    python benchmarks/worlds.py --out benchmarks/results/worlds.json [--worlds rooms] [--parts world base arms]
 
 ``world`` needs no model and takes seconds. ``base`` trains it: the recipes ``rooms-base`` and ``archive-base``, and
-the fine-tuning of ``scalinginter-rl``, moved to the numbers of ``guess``. ``arms`` go on from it, at equal sampled tokens, see
-``world_arms.py``: some minutes of one core for each run. A row that is in the file is not made again, and a run that
-was stopped goes on where it was (.cache/worlds).
+the fine-tuning of ``scalinginter-rl``, moved to the numbers of ``guess``. ``arms`` go on from it, at equal sampled
+tokens, see ``world_arms.py``: some minutes of one core for each run. A row that is in the file is not made again, and a
+run that was stopped goes on where it was (.cache/worlds).
 """
 
 from __future__ import annotations
