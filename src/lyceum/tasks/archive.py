@@ -191,15 +191,6 @@ def state_of(papers: Papers, now: Findings) -> str:
     return "\n".join(["Found:", *(str(papers.entries[place]) for place in now.found)])
 
 
-def reached(papers: Papers, now: Findings) -> tuple[str, tuple[str, ...]]:
-    """How far the passages found lead: to whom, and the relations that are left."""
-    who = {entry[:2]: entry.who for entry in map(papers.entries.__getitem__, now.found)}
-    name, left = papers.name, papers.relations
-    while left and (left[0], name) in who:
-        name, left = who[left[0], name], left[1:]
-    return name, left
-
-
 def choices(papers: Papers, now: Findings) -> list[str]:
     """The commands made of names and relations that were read: a search for a name alone, one for it with a relation of
     the question, and an answer."""
@@ -212,16 +203,18 @@ def choices(papers: Papers, now: Findings) -> list[str]:
 
 def episode(papers: Papers, rng: random.Random, vague: float, turns: int) -> list[Exchange]:
     """What somebody does who goes from name to name by what they asked for, and has a habit."""
+    who = {(relation, of): name for relation, of, name in papers.entries}
     name, left, exchanges = papers.name, list(papers.relations), list[Exchange]()
-    while not exchanges or (not exchanges[-1].said.startswith(ANSWER) and len(exchanges) < turns):
+    while len(exchanges) < turns:
         if rng.random() < vague:
-            exchanges.append(Exchange(command := f"{SEARCH} {name}", text_of(papers, command)))
+            command, then = f"{SEARCH} {name}", name
         elif left:
-            command = f"{SEARCH} {left.pop(0)} {name}"
-            exchanges.append(Exchange(command, text_of(papers, command)))
-            name = papers.entries[found_by(papers, command) or 0].who
+            relation = left.pop(0)
+            command, then = f"{SEARCH} {relation} {name}", who[relation, name]
         else:
-            exchanges.append(Exchange(f"{ANSWER} {name}", ""))
+            return [*exchanges, Exchange(f"{ANSWER} {name}", "")]
+        exchanges.append(Exchange(command, text_of(papers, command)))
+        name = then
     return exchanges
 
 
