@@ -16,7 +16,7 @@ from common import say, table
 from suites import acted, run_one
 
 TOKENS = 60_000
-RATES = ("3e-4", "1e-3", "3e-3")
+RATES = ("3e-4", "1e-3")
 TASKS, SAMPLES = 200, 4
 DEFINITIONS = {
     "tokens": "sampled tokens of a run, after which it ends with its step; imitation has as many episodes as grpo "
