@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
 
-from lyceum.analysis.proving import acted, metrics, without_metrics
+from lyceum.analysis.proving import acted, metrics, train_before, without_metrics
 from lyceum.recipe.proof import Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.digests import first_difference, read_digests
@@ -111,8 +111,7 @@ def main() -> None:
 def measured(name: str, proof: Proof, work: Path) -> dict[str, Any]:
     """A recipe's row."""
     began = time.process_time()
-    if proof.beside is not None:
-        train(load_recipe(name, [*USUAL, *proof.beside, f"output={work / 'beside'}"]))
+    train_before(name, proof, work)
     run = trained(name, proof, work / "shipped", ())
     lines = metrics(run)
     expected = without_metrics(read_digests(run))

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
 
-from lyceum.analysis.proving import metrics, mixed, share_metrics
+from lyceum.analysis.proving import metrics, mixed, share_metrics, train_before
 from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.numbers import mean
@@ -74,8 +74,7 @@ def main() -> None:
 def measured(name: str, seed: int, work: Path, *, steps: int, tasks: int) -> list[dict[str, Any]]:
     """A row for each stage and source."""
     proof = PROOFS[name]
-    if proof.beside is not None:
-        train(load_recipe(name, [*USUAL, *proof.beside, f"output={work / 'beside'}"]))
+    train_before(name, proof, work)
     brief = () if name in WHOLE else proof.keys
     own = [key.replace("{beside}", str(work / "beside" / name)) for key in brief]
     sized = [f"stages.{place}.{key}" for place in mixed(name) for key in (f"steps={steps}", f"tasks_per_step={tasks}")]

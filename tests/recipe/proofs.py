@@ -9,12 +9,12 @@ from lyceum.core.paper_folders import shipped
 from lyceum.recipe.proof import (
     BRIEF,
     FLAT,
-    JUDGES,
     LEARNS,
     WITHOUT_PENALTY,
     WRITES_PROGRAMS,
     Proof,
     proof_of,
+    short_start,
     stages,
 )
 
@@ -27,11 +27,8 @@ GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
 
-
-SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
-
 SEES = [*stages(1, 2), "model={beside}/model"]
-A_START = [*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"]
+A_START = short_start(40, 6, warmup=4)
 """A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
 
 
@@ -113,7 +110,7 @@ LINES: dict[str, Proof] = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+        beside=short_start(40, 6, then=3, warmup=4),
     ),
     "curr-reft": Proof(
         [LEARNS, "reward/part/text-overlap", "traces/found"],
@@ -139,10 +136,7 @@ LINES: dict[str, Proof] = {
             "stages.self-improvement.traces.per_task=null": "weights",
         },
         [*stages(1, 1, 1, 1), "stages.4.steps=1", "stages.4.tasks_per_round=4", "model={beside}/model"],
-        beside=[
-            *stages(60, 1, 1, 1, tasks=1),
-            *("stages.0.tasks_per_step=24", "stages.4.steps=1", "stages.4.tasks_per_round=1", "checkpoint_every=100"),
-        ],
+        beside=[*short_start(40, 6, then=3, warmup=4), "stages.4.steps=1", "stages.4.tasks_per_round=1"],
     ),
     "dapo": Proof(
         ["groups_dropped", "reward/part/overlong < 0"],
@@ -163,7 +157,7 @@ LINES: dict[str, Proof] = {
             *("stages.2.rollout.samples=16", "stages.2.curriculum.pool=4", "stages.2.curriculum.least=2"),
             "model={beside}/model",
         ],
-        beside=[*stages(32, 1, 1), "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"],
+        beside=short_start(32, 8, then=2),
     ),
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"],
@@ -213,7 +207,7 @@ LINES: dict[str, Proof] = {
         [LEARNS],
         {f"stages.{phase}.curriculum=uniform": "draw" for phase in ("text", "captions", "pictures")},
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
+        beside=short_start(36, 6, then=3, warmup=4),
     ),
     "ipo": Proof(["pairs"], {"objective.loss=sigmoid": "weights"}),
     "json-answer": Proof(
@@ -264,7 +258,7 @@ LINES: dict[str, Proof] = {
         ["credit/outliers/share", "reward/part/principles", "reward/part/task", LEARNS],
         {"stages.1.credit.outliers=null": "credit", "stages.1.reward=[task]": "grades"},
         [*stages(1, 2), "tasks.levels=[1]", "model={beside}/model"],
-        beside=[*stages(36, 1, tasks=1), *SOON_LEARNT],
+        beside=[*short_start(36, 2), SHORT_JUDGEMENTS],
     ),
     "rlmt": Proof(
         ["reward/part/model/shown", "labels/factor/1", LEARNS],
@@ -279,7 +273,7 @@ LINES: dict[str, Proof] = {
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+        beside=short_start(18, 8),
     ),
     "salsa": Proof(
         ["reference/distance", "kl/reference"],
@@ -352,10 +346,7 @@ LINES: dict[str, Proof] = {
         # Boxes that cover half of what is there: few after so little fine-tuning.
         late={"reward/part/task#2": "stages.detection.reward=[task]"},
         longer=[*stages(1, 6, 1, tasks=16), "model={beside}/model"],
-        beside=[
-            *stages(80, 1, 1, tasks=1),
-            *("stages.start.tasks_per_step=24", "stages.start.learner.warmup_steps=10", "checkpoint_every=100"),
-        ],
+        beside=short_start(50, 6, then=2, warmup=4),
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),

@@ -25,6 +25,8 @@ from lyceum.utils.errors import Interrupted
 
 USUAL = ("evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1")
 """Keys of every run of a proof."""
+BEFORE = ("evaluate.n=0", "track=[]", "digests=false", "checkpoint_every=0")
+"""Keys of the run before it, of which nothing is compared."""
 
 Off = str | tuple[str, ...]
 
@@ -60,7 +62,7 @@ def unproven(
 def train_before(name: str, proof: Proof, folder: Path) -> None:
     """Train what the recipe's brief run begins with."""
     if proof.beside is not None:
-        train(load_recipe(name, [*USUAL, *proof.beside, f"output={folder / 'beside'}"]))
+        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]))
 
 
 def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:

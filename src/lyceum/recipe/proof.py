@@ -36,7 +36,8 @@ class Proof:
         given: metrics that no key of ``off`` changes, each with what it is that the mechanism works on there, beside
             those of ``GIVEN``.
         needs: a folder without which the recipe cannot run.
-        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``.
+        beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``. It leaves
+            neither checkpoints nor digests.
     """
 
     acted: Sequence[str]
@@ -63,6 +64,21 @@ def stages(*steps: int, tasks: int = 4) -> list[str]:
     """So many steps of each stage."""
     each = enumerate(steps)
     return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
+
+
+def short_start(steps: int, tasks: int, *, then: int = 1, warmup: int = 1) -> list[str]:
+    """Keys of a run that ``beside`` trains: fine-tuning in its first stage, then a task in each stage after it.
+
+    Many steps of few tasks: of as many demonstrations, a model learns an answer's form from these sooner than from few
+    steps of many.
+
+    Args:
+        steps, tasks: of the first stage; so many tasks in each step.
+        then: number of stages after it.
+        warmup: of its steps, those in which the learning rate rises.
+    """
+    first = [f"stages.0.tasks_per_step={tasks}", f"stages.0.learner.warmup_steps={warmup}"]
+    return [*stages(steps, *[1] * then, tasks=1), *first]
 
 
 LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "autoglm": Proof(
@@ -15,11 +15,6 @@ PROOFS = {
             "stages.rl.roles={models: [planner], play: {planner: planner, grounder: planner}}": "generation",
         },
         [*stages(1, 3), "model={beside}/model"],
-        beside=[
-            *stages(24, 1, tasks=1),
-            "stages.start.tasks_per_step=24",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(24, 8),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "clpo": Proof(
@@ -10,11 +10,6 @@ PROOFS = {
         ],
         {"stages.rl.guidance=[]": "generation", "stages.rl.guidance.0.rewritings=1": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(24, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(24, 6),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import JUDGES, Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "critique-rl": Proof(
@@ -11,6 +11,6 @@ PROOFS = {
             f"guidance/critique/right/share{bound}": "verdicts, right or not, whose use is what the mechanism pays"
             for bound in ("", " < 1")
         },
-        beside=[*JUDGES, "stages.0.steps=24", "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+        beside=short_start(24, 6),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "dialtree": Proof(
@@ -13,11 +13,6 @@ PROOFS = {
             "stages.rl.rollout.branch=2": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(8, 1, tasks=1),
-            "stages.start.tasks_per_step=24",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(8, 24),
     ),
 }

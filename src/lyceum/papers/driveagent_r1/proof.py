@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "driveagent-r1": Proof(
@@ -10,12 +10,7 @@ PROOFS = {
             "stages.chosen.reward=[{kind: task, steps: false}]": "grades",
         },
         [*stages(1, 2, 1, tasks=3), "model={beside}/model"],
-        beside=[
-            *stages(16, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=12",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(16, 12, then=2),
     ),
     "driveagent-r1-pictures": Proof(
         [
@@ -31,11 +26,6 @@ PROOFS = {
             "stages.chosen.rollout.environment.least_share=1": "generation",
         },
         [*stages(1, 2, 2), "model={beside}/model"],
-        beside=[
-            *stages(100, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=5",
-            "checkpoint_every=200",
-        ],
+        beside=short_start(60, 6, then=2, warmup=4),
     ),
 }

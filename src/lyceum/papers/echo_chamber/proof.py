@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "echo-chamber": Proof(
@@ -10,12 +10,6 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 2), "stages.mixture.tasks_per_step=8", "model={beside}/model"],
-        beside=[
-            "stages.mixture.steps=30",
-            "stages.mixture.tasks_per_step=8",
-            "stages.rl.steps=1",
-            "stages.rl.tasks_per_step=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(30, 8, warmup=10),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "eva": Proof(
@@ -10,9 +10,6 @@ PROOFS = {
         ],
         {"guidance.0.share=0": "generation", "guidance.0.by=uniform": "generation"},
         [*stages(1, 3, tasks=8), "tasks.levels=[3, 4, 5]", "model={beside}/model"],
-        beside=[
-            *("stages.0.steps=30", "stages.0.tasks_per_step=24", "stages.0.tasks.parts.0.tasks.levels=[3, 4, 5]"),
-            *("stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"),
-        ],
+        beside=[*short_start(30, 8, warmup=5), "stages.0.tasks.parts.0.tasks.levels=[3, 4, 5]"],
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "extract-method": Proof(
@@ -15,11 +15,6 @@ PROOFS = {
             f"reward/part/refactored/parses{bound}": "programs, some of which can be parsed, which is what is paid"
             for bound in ("", " < 1")
         },
-        beside=[
-            *stages(34, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(34, 6),
     ),
 }

@@ -2,12 +2,7 @@
 
 from lyceum.recipe.proof import Proof, stages
 
-SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
-"""Of chains of one operation, which are soon learnt."""
-
 SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
-
-SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
 
 PROOFS = {
     "fgaif": Proof(
@@ -19,6 +14,6 @@ PROOFS = {
         },
         [*stages(1, 1, 1, 1, 2, tasks=2), "tasks.levels=[1]", SHORT_MARKS, "model={beside}/model"],
         given={"reward/part/segment-errors/right": "the judge's marks, which the models learn"},
-        beside=[*stages(40, 1, 1, 1, 1), "tasks.levels=[1]", SHORT_MARKS, *SOON_LEARNT[2:]],
+        beside=[*stages(40, 1, 1, 1, 1), "tasks.levels=[1]", SHORT_MARKS, "stages.0.learner.warmup_steps=1"],
     ),
 }

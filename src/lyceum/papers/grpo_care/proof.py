@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 ACTED = ["reward/part/consistency-bonus", "reward/consistency-bonus/groups/parted", "average/updates"]
 
@@ -14,6 +14,6 @@ PROOFS = {
         ACTED,
         {"stages.rl.reward.1.weight=0": "grades", ("stages.rl.reward=[task]", "stages.rl.average=null"): "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
+        beside=short_start(36, 6, warmup=4),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 ACTED = [
     "guidance/thought-corrector/thoughts/corrected",
@@ -26,6 +26,6 @@ PROOFS = {
             "stages.rl.guidance.0.share=0.5": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=[*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
+        beside=short_start(36, 6, warmup=4),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "mae": Proof(
@@ -14,11 +14,6 @@ PROOFS = {
             "stages.rl.credit=group": "credit",
         },
         [*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=[
-            *stages(28, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(28, 6),
     ),
 }

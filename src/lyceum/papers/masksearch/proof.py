@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 PROOFS = {
     "masksearch": Proof(
@@ -11,11 +11,6 @@ PROOFS = {
             "stages.tasks.curriculum=uniform": "draw",
         },
         [*stages(1, 1, 1, 1, tasks=1), "model={beside}/model"],
-        beside=[
-            *stages(16, 1, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=12",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(16, 12, then=3),
     ),
 }

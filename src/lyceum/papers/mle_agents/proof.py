@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "mle-agents": Proof(
@@ -15,11 +15,6 @@ PROOFS = {
             "stages.rl.guidance=[]": "generation",
         },
         [*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=[
-            *stages(40, 1, tasks=1),
-            "stages.start.tasks_per_step=32",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(40, 8),
     ),
 }

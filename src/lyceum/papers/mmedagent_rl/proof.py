@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "mmedagent-rl": Proof(
@@ -13,11 +13,7 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 2), "model={beside}/model"],
-        beside=[
-            *stages(40, 1, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=8",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(40, 8, then=3, warmup=10),
     ),
     "mmedagent-rl-pictures": Proof(
         ["reward/part/advice", "reward/part/advice/corrected", "reward/part/advice/misled"],
@@ -30,11 +26,6 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1, 2), "model={beside}/model"],
-        beside=[
-            *stages(60, 1, 1, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=5",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(40, 6, then=4, warmup=4),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 SHORTEST = "tasks.parts.1.tasks.tasks.levels=[3]"
 """Solutions of two steps before the last, which are soon learnt."""
@@ -13,11 +13,7 @@ PROOFS = {
             ("tasks.parts.1.tasks.reorder_share=0", "stages.1.curriculum.only=[masked]"): "draw",
         },
         [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],
-        beside=[
-            *("stages.0.steps=20", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
-            *(f"stages.0.{SHORTEST}", "stages.0.learner.lr=1e-3", "checkpoint_every=100"),
-            *(f"stages.{i}.{size}=1" for i in (1, 2) for size in ("steps", "tasks_per_step")),
-        ],
+        beside=[*short_start(20, 16, then=2), f"stages.0.{SHORTEST}", "stages.0.learner.lr=1e-3"],
         # A chain's step in the head takes more fine-tuning than an order of two.
         late={"reward/part/task/masked": "stages.1.curriculum.only=[reordered]"},
         longer=[

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "parallel-r1": Proof(
@@ -10,11 +10,6 @@ PROOFS = {
             *stages(1, 1, 1, 1, tasks=4),
             "model={beside}/model",
         ],
-        beside=[
-            *stages(50, 1, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=24",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(50, 8, then=3),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 ACTED = ["curriculum/weight/mean < 1", "reward/part/format", "reward/part/dynamic-length/acted > 0.1"]
 OFF: dict[str | tuple[str, ...], str] = {
@@ -14,12 +14,12 @@ PROOFS = {
         ACTED,
         OFF,
         BRIEF,
-        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=24", "checkpoint_every=100"],
+        beside=short_start(40, 6, then=3, warmup=4),
     ),
     "pcurl-pictures": Proof(
         ACTED,
         OFF,
         BRIEF,
-        beside=[*stages(60, 1, 1, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"],
+        beside=short_start(40, 6, then=3, warmup=4),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "pilotrl": Proof(
@@ -15,11 +15,6 @@ PROOFS = {
             "stages.both.guidance.0.plans=1": "generation",
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=[
-            *stages(20, 1, 1, 1, tasks=1),
-            "stages.start.tasks_per_step=12",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(20, 12, then=3),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 PROOFS = {
     "prlcoder": Proof(
@@ -8,6 +8,6 @@ PROOFS = {
         {"stages.policy.credit.process_coefficient=0": "credit"},
         [*stages(1, 1, 2, tasks=2), "stages.lines.tasks_per_step=4", "model={beside}/model"],
         given={"reward/part/code-lines/mutated": "programs spoilt at one line, from which the model of lines learns"},
-        beside=[*stages(20, 1, 1, tasks=2), "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"],
+        beside=[*short_start(20, 8, then=2), "stages.1.tasks_per_step=2"],
     ),
 }

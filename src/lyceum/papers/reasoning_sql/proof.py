@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 PROOFS = {
     "reasoning-sql": Proof(
@@ -13,6 +13,6 @@ PROOFS = {
         [*stages(1, 2, tasks=2), "model={beside}/model"],
         given={"reward/part/feedback/asked": "answers that the judge was asked about"},
         # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
-        beside=[*stages(36, 1, tasks=16), "stages.0.learner.warmup_steps=1", "stages.1.tasks_per_step=1"],
+        beside=short_start(36, 8),
     ),
 }

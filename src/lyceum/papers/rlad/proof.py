@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "rlad": Proof(
@@ -14,12 +14,6 @@ PROOFS = {
             "stages.rl.guidance.0.ask='{problem}~'": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            "stages.start.steps=40",
-            "stages.start.tasks_per_step=8",
-            "stages.rl.steps=1",
-            "stages.rl.tasks_per_step=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(40, 8, warmup=5),
     ),
 }

@@ -5,8 +5,6 @@ from lyceum.recipe.proof import LEARNS, Proof, stages
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
 
-SOON_LEARNT = [SHORT_JUDGEMENTS, "stages.0.tasks_per_step=2", "stages.0.learner.warmup_steps=1", "checkpoint_every=100"]
-
 PROOFS = {
     "spct": Proof(
         ["reward/part/ranking/read", "reward/judge/votes/dropped", "value/paths", LEARNS],
@@ -24,6 +22,6 @@ PROOFS = {
             "reward/part/ranking/read": "judgements that could be read",
             "value/paths": "judgements that the model of them learns",
         },
-        beside=[*stages(40, 1, 1, 1, tasks=2), *SOON_LEARNT],
+        beside=[*stages(40, 1, 1, 1, tasks=2), SHORT_JUDGEMENTS, "stages.0.learner.warmup_steps=1"],
     ),
 }

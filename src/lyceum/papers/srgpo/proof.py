@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import BRIEFER, Proof, stages
+from lyceum.recipe.proof import BRIEFER, Proof, short_start, stages
 
 PROOFS = {
     "srgpo": Proof(
@@ -14,11 +14,6 @@ PROOFS = {
             "tasks.marks=[]": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(60, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=5",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(40, 6, warmup=4),
     ),
 }

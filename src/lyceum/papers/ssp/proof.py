@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "ssp": Proof(
@@ -11,11 +11,6 @@ PROOFS = {
         ],
         {"stages.rl.guidance.0.least_right=0": "generation", "stages.rl.guidance.0.questions=2": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(28, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(28, 6),
     ),
 }

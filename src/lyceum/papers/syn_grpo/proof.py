@@ -1,18 +1,13 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "syn-grpo": Proof(
         ["guidance/proposer-solver/proposals/diversity"],
         {"stages.rl.guidance.0.earns=difficulty": "grades", "stages.rl.guidance.0.proposals=2": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(24, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
-        ],
+        beside=short_start(24, 6),
     ),
     "syn-grpo-pictures": Proof(
         ["guidance/proposer-solver/proposals/diversity", "guidance/proposer-solver/proposals/distinct_in_group"],
@@ -22,11 +17,6 @@ PROOFS = {
             "stages.rl.guidance=[]": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=[
-            *stages(100, 1, tasks=1),
-            "stages.start.tasks_per_step=16",
-            "stages.start.learner.warmup_steps=5",
-            "checkpoint_every=200",
-        ],
+        beside=short_start(50, 6, warmup=4),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "thinkless": Proof(
@@ -11,9 +11,6 @@ PROOFS = {
             "stages.0.tasks=chain-demonstrations": "draw",
         },
         [*stages(1, 1, tasks=2), "model={beside}/model"],
-        beside=[
-            *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
-            *("stages.1.steps=1", "stages.1.tasks_per_step=1", "checkpoint_every=100"),
-        ],
+        beside=short_start(18, 6),
     ),
 }

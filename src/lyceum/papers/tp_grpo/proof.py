@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import JUDGES, Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "tp-grpo": Proof(
@@ -8,6 +8,6 @@ PROOFS = {
         {"stages.1.credit.unit=step": "credit", "stages.1.credit=group": "forest"},
         [*stages(1, 2), "model={beside}/model"],
         given={"reward/judged-steps/judge/asked": "solutions that the judge was asked about"},
-        beside=[*JUDGES, "stages.1.steps=1", "stages.1.tasks_per_step=1"],
+        beside=short_start(18, 8),
     ),
 }

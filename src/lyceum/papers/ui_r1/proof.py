@@ -1,10 +1,10 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 SEES = [*stages(1, 2), "model={beside}/model"]
 
-A_START = [*stages(60, 1, tasks=1), "stages.start.tasks_per_step=16", "checkpoint_every=100"]
+A_START = short_start(40, 6, warmup=4)
 """A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
 
 PROOFS = {
