@@ -47,7 +47,6 @@ LINES: dict[str, Proof] = {
         {"stages.1.collect.oversample=null": "draw"},
         WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
-    "archive-base": Proof(["nll"], {"stages.0.tasks.vague=1": "generation"}, [*stages(1, 1, tasks=2)]),
     "areal": Proof(  # in fixed order: what it trains in its own depends on the clock (see tests/runtime/test_ready.py)
         ["staleness/mean", "importance/weight"],
         {
@@ -274,7 +273,7 @@ LINES: dict[str, Proof] = {
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(18, 16),
+        beside=short_start(18, 8),
     ),
     "salsa": Proof(
         ["reference/distance", "kl/reference"],

@@ -7,7 +7,7 @@ PROOFS = {
         ["guidance/proposer-solver/proposals/diversity"],
         {"stages.rl.guidance.0.earns=difficulty": "grades", "stages.rl.guidance.0.proposals=2": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(24, 16),
+        beside=short_start(24, 6),
     ),
     "syn-grpo-pictures": Proof(
         ["guidance/proposer-solver/proposals/diversity", "guidance/proposer-solver/proposals/distinct_in_group"],
