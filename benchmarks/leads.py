@@ -59,9 +59,9 @@ DEFINITIONS = {
 LOGGED = (
     *("groups/with_gradient", "completion_tokens/mean", "entropy", "groups", "groups_dropped", "truncated"),
     *("curriculum/weight/mean", "reward/part/dynamic-length/acted", "credit/dynamic-length/share"),
-    *("reward/part/overlong", "credit/overlong/share", "guidance/scaffold/groups/guided", "credit/drm/share"),
+    *("reward/part/overlong", "credit/overlong/share", "credit/drm/share", "reward/drm/abstained/share", "pairs"),
+    *("guidance/scaffold/groups/failed", "guidance/scaffold/groups/guided", "guidance/scaffold/solved_by/nothing"),
     *("guidance/search-where-hard/searched/tasks", "guidance/search-where-hard/used/hits", "rollout/mcts/right"),
-    *("mpo/quality", "pairs"),
 )
 
 
@@ -171,7 +171,7 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, model: Path, folder: Pat
     given = {"stages": stages, "model": str(model), "tasks": TASKS, "seed": seed, **of.of_recipe}
     given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
     # A group that learns nothing is a result here.
-    usual = ("evaluate.n=0", "checkpoint_every=0", "rollouts_every=1000", "max_steps_without_signal=0")
+    usual = ("evaluate.n=0", "checkpoint_every=10", "rollouts_every=1000", "max_steps_without_signal=0")
     return load_recipe(of.recipe, [*given.items(), *usual])
 
 
