@@ -28,7 +28,7 @@ SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], lev
 """Of chains of one operation, which are soon learnt."""
 
 SEES = [*stages(1, 2), "model={beside}/model"]
-A_START = short_start(40, 6, warmup=4)
+A_START = short_start(60, 16, warmup=None)
 """A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
 
 
@@ -110,7 +110,7 @@ LINES: dict[str, Proof] = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=short_start(40, 6, then=3, warmup=4),
+        beside=short_start(60, 24, then=3, warmup=None),
     ),
     "curr-reft": Proof(
         [LEARNS, "reward/part/text-overlap", "traces/found"],
@@ -136,7 +136,7 @@ LINES: dict[str, Proof] = {
             "stages.self-improvement.traces.per_task=null": "weights",
         },
         [*stages(1, 1, 1, 1), "stages.4.steps=1", "stages.4.tasks_per_round=4", "model={beside}/model"],
-        beside=[*short_start(40, 6, then=3, warmup=4), "stages.4.steps=1", "stages.4.tasks_per_round=1"],
+        beside=[*short_start(60, 24, then=3, warmup=None), "stages.4.steps=1", "stages.4.tasks_per_round=1"],
     ),
     "dapo": Proof(
         ["groups_dropped", "reward/part/overlong < 0"],
@@ -157,7 +157,7 @@ LINES: dict[str, Proof] = {
             *("stages.2.rollout.samples=16", "stages.2.curriculum.pool=4", "stages.2.curriculum.least=2"),
             "model={beside}/model",
         ],
-        beside=short_start(32, 8, then=2),
+        beside=short_start(32, 16, then=2),
     ),
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"],
@@ -207,7 +207,7 @@ LINES: dict[str, Proof] = {
         [LEARNS],
         {f"stages.{phase}.curriculum=uniform": "draw" for phase in ("text", "captions", "pictures")},
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=short_start(36, 6, then=3, warmup=4),
+        beside=short_start(60, 16, then=3, warmup=None),
     ),
     "ipo": Proof(["pairs"], {"objective.loss=sigmoid": "weights"}),
     "json-answer": Proof(
@@ -273,7 +273,7 @@ LINES: dict[str, Proof] = {
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(18, 8),
+        beside=short_start(18, 16),
     ),
     "salsa": Proof(
         ["reference/distance", "kl/reference"],
@@ -346,7 +346,7 @@ LINES: dict[str, Proof] = {
         # Boxes that cover half of what is there: few after so little fine-tuning.
         late={"reward/part/task#2": "stages.detection.reward=[task]"},
         longer=[*stages(1, 6, 1, tasks=16), "model={beside}/model"],
-        beside=short_start(50, 6, then=2, warmup=4),
+        beside=short_start(80, 24, then=2, warmup=10),
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),

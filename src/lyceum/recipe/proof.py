@@ -66,19 +66,16 @@ def stages(*steps: int, tasks: int = 4) -> list[str]:
     return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
 
 
-def short_start(steps: int, tasks: int, *, then: int = 1, warmup: int = 1) -> list[str]:
-    """Keys of a run that ``beside`` trains: fine-tuning in its first stage, then a task in each stage after it.
-
-    Many steps of few tasks: of as many demonstrations, a model learns an answer's form from these sooner than from few
-    steps of many.
+def short_start(steps: int, tasks: int, *, then: int = 1, warmup: int | None = 1) -> list[str]:
+    """Keys of a run that ``beside`` trains: fine-tuning in its first stage, then one task in each stage after it.
 
     Args:
         steps, tasks: of the first stage; so many tasks in each step.
         then: number of stages after it.
-        warmup: of its steps, those in which the learning rate rises.
+        warmup: of its steps, those in which the learning rate rises; None: the recipe's.
     """
-    first = [f"stages.0.tasks_per_step={tasks}", f"stages.0.learner.warmup_steps={warmup}"]
-    return [*stages(steps, *[1] * then, tasks=1), *first]
+    keys = [*stages(steps, *[1] * then, tasks=1), f"stages.0.tasks_per_step={tasks}"]
+    return keys if warmup is None else [*keys, f"stages.0.learner.warmup_steps={warmup}"]
 
 
 LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]

@@ -26,6 +26,6 @@ PROOFS = {
             "stages.chosen.rollout.environment.least_share=1": "generation",
         },
         [*stages(1, 2, 2), "model={beside}/model"],
-        beside=short_start(60, 6, then=2, warmup=4),
+        beside=short_start(100, 16, then=2, warmup=5),
     ),
 }

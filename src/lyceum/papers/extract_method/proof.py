@@ -15,6 +15,6 @@ PROOFS = {
             f"reward/part/refactored/parses{bound}": "programs, some of which can be parsed, which is what is paid"
             for bound in ("", " < 1")
         },
-        beside=short_start(34, 6),
+        beside=short_start(34, 16),
     ),
 }

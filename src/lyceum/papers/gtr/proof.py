@@ -26,6 +26,6 @@ PROOFS = {
             "stages.rl.guidance.0.share=0.5": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(36, 6, warmup=4),
+        beside=short_start(60, 16, warmup=None),
     ),
 }

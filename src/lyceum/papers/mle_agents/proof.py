@@ -15,6 +15,6 @@ PROOFS = {
             "stages.rl.guidance=[]": "generation",
         },
         [*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=short_start(40, 8),
+        beside=short_start(40, 32),
     ),
 }

@@ -14,12 +14,12 @@ PROOFS = {
         ACTED,
         OFF,
         BRIEF,
-        beside=short_start(40, 6, then=3, warmup=4),
+        beside=short_start(60, 24, then=3, warmup=None),
     ),
     "pcurl-pictures": Proof(
         ACTED,
         OFF,
         BRIEF,
-        beside=short_start(40, 6, then=3, warmup=4),
+        beside=short_start(60, 16, then=3, warmup=None),
     ),
 }

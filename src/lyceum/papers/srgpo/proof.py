@@ -14,6 +14,6 @@ PROOFS = {
             "tasks.marks=[]": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(40, 6, warmup=4),
+        beside=short_start(60, 16, warmup=5),
     ),
 }

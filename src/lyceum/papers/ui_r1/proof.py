@@ -4,7 +4,7 @@ from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 SEES = [*stages(1, 2), "model={beside}/model"]
 
-A_START = short_start(40, 6, warmup=4)
+A_START = short_start(60, 16, warmup=None)
 """A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
 
 PROOFS = {
