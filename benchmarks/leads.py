@@ -10,8 +10,8 @@ minutes of one core, and a row (arm, rate, seed) that is in the file is not trai
 The base is ``base-stories`` with a habit: 80 steps of fine-tuning on solutions in plain wording that stop after three
 in ten of the numbers that they find, and answer with these. Of 60 held-out problems per level, 1 to 4, it solves 71,
 42, 18, 12 % with one sample at temperature 1, 98, 93, 60, 48 % with one of eight, 97, 78, 43, 52 % greedily. GRPO has
-250,000 tokens, 25 steps: at 1e-4 it went from 32 to 62 % of 240 problems, at 3e-4 to 48 (one seed; entropy rose in the
-last steps). ``base-stories`` itself is not for this: its choices of words are 0.12 nats per token, and GRPO gained 5
+250,000 tokens, 25 steps: at 1e-4 it went from 32 to 62 % of 240 problems, with a second seed from 34 to 58 %, at 3e-4
+from 32 to 48 %. ``base-stories`` itself is not for this: what it samples is 0.12 nats per token, and GRPO gained 5
 points in 1,000,000 tokens at 1e-4 and 2 in 300,000 at 3e-4 (levels 2 and 3: 55 to 57 %).
 """
 
