@@ -50,7 +50,8 @@ def in_rooms(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequence
     """Of one level, who gives the commands, and whether they solve a task."""
 
     def by_chance(task: Task) -> list[str]:
-        rng, house = random.Random(task.id), house_of(task)
+        # The task itself was drawn from its id.
+        rng, house = random.Random(f"{task.id}/commands"), house_of(task)
         place, said = house.begin, list[str]()
         while place.stage != "fetched" and len(said) < WORLDS["rooms"].turns:
             command, place = rng.choice([*legal(house, place).items()])
@@ -69,7 +70,6 @@ def in_archive(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequen
     """The same of questions."""
 
     def by_chance(task: Task) -> list[str]:
-        # The task itself was drawn from its id.
         rng, papers = random.Random(f"{task.id}/commands"), archive.papers_of(task)
         now, given = archive.Findings(), list[str]()
         while not now.answer and len(given) < WORLDS["archive"].turns:
@@ -105,7 +105,6 @@ def in_guess(level: int) -> tuple[Mapping[str, Player], Callable[[Task, Sequence
 
 def guesses(task: Task, next_guess: Callable[[random.Random, tuple[int, int], tuple[int, int]], int]) -> list[str]:
     """Guesses at a number until it is found or the turns are over."""
-    # The task itself was drawn from its id.
     rng, number, given = random.Random(f"{task.id}/guesses"), int(task.answer), list[str]()
     least, most = all = task.columns["low"], task.columns["high"]
     while str(number) not in given and len(given) < WORLDS["guess"].turns:

@@ -138,7 +138,7 @@ def fetched(commands_of, tasks=TASKS):
 
 
 def random_commands(task):
-    rng, house = random.Random(task.id), house_of(task)
+    rng, house = random.Random(f"{task.id}/commands"), house_of(task)  # not the stream that the task was drawn from
     place, said = house.begin, []
     while place.stage != "fetched" and len(said) < TURNS:
         command, place = rng.choice([*legal(house, place).items()])
