@@ -108,18 +108,22 @@ def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
     """Arm -> recipe, changes of its stage (several: a stage each), and of the recipe; the first is what the others are
     held against."""
     stage, rollout = world.stage, world.rollout
+    more = {"learner": {"updates_per_step": 4}}
     branching = {"whole": 4, "first_tokens": world.branch_tokens, "entropy_weight": 5.0}
     imitated = {"tasks": world.imitated, "max_completion_tokens": world.command_tokens}
     return {
         "grpo": ("grpo", [stage()], {}),
-        "grpo-4-updates": ("grpo", [stage(learner={"updates_per_step": 4})], {}),
+        "grpo-4-updates": ("grpo", [stage(**more)], {}),
         "gigpo": ("gigpo", [stage(credit={"state": "marked"})], {}),
+        "gigpo-4-updates": ("gigpo", [stage(credit={"state": "marked"}, **more)], {}),
         "salt": ("salt", [stage()], {}),
         "empg": ("empg", [stage()], {}),
         "archer": ("archer", [stage(value={"warm_up_steps": 2})], {}),
         "arpo": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching))], {}),
+        "arpo-4-updates": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching), **more)], {}),
         "growing": ("grpo", [stage(name=f"turns-{turns}", rollout=rollout(turns)) for turns in world.horizons], {}),
         "self-imitation": ("spear", [stage(credit={"warm_up_steps": 20})], {"reward": ["task"]}),
+        "self-imitation-4-updates": ("spear", [stage(credit={"warm_up_steps": 20}, **more)], {"reward": ["task"]}),
         "imitation": ("sft", [imitated], {}),
     }
 
