@@ -47,6 +47,7 @@ LINES: dict[str, Proof] = {
         {"stages.1.collect.oversample=null": "draw"},
         WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
     ),
+    "archive-base": Proof(["nll"], {"stages.0.tasks.vague=1": "generation"}, [*stages(1, 1, tasks=2)]),
     "areal": Proof(  # in fixed order: what it trains in its own depends on the clock (see tests/runtime/test_ready.py)
         ["staleness/mean", "importance/weight"],
         {
