@@ -147,8 +147,9 @@ def trained_base(name: str, world: World, *, quick: bool) -> Path:
 
     folder = CACHE / "worlds" / f"{name}-{'quick' if quick else 'base'}"
     if not (folder / "model").is_dir():
-        brief = ("stages.0.steps=2", *QUICK, "evaluate.k=[1,2]") if quick else ()
         recipe, changes = guess_base(world) if name == "guess" else (f"{name}-base", {})
+        stages = range(len(changes.get("stages") or read_merged(recipe)["stages"]))
+        brief = [*(f"stages.{n}.steps=2" for n in stages), *QUICK, "evaluate.k=[1,2]"] if quick else ()
         given = {"name": folder.name, "output": str(folder.parent), **changes}
         lyceum.train(recipe, [*given.items(), *brief], resume="auto")
     return folder
