@@ -55,6 +55,8 @@ CASES = ("rates", "layout", "encoder", "arms", "questions")
 PICTURES, BATCH, TOKENS, SEEN_SIDE = 64, 8, 16, 96
 """Of the encoder's: new pictures in a round, prompts prefilled together, tokens of an answer, pixels of a picture."""
 COSTS = (0.25, 1.0, 4.0)
+MOST_TOKENS = 160
+"""Of an answer, where it has to be longer for the rest to cost enough."""
 
 
 def main() -> None:
@@ -242,25 +244,27 @@ def encoders(cost: float, pairs: int) -> list[dict[str, Any]]:
         with torch.inference_mode():
             return min(cpu_seconds(lambda: policy.sight.encode(ids)) for _ in range(3))
 
-    policy = policy_of(1)
-    prompts = new_prompts(policy, 0)
-    ids = [id for prompt in prompts for id in pictures_of(prompt)]
-    ask(policy, built(policy, process=False, together=BATCH), prompts[:1])  # what is loaded at the first use
+    def tower_of(policy: Any) -> float:
+        return tower(policy, [id for prompt in new_prompts(policy, 0) for id in pictures_of(prompt)])
+
+    # The rest is told from the smallest tower: beside a large one it would be a small difference of large numbers.
+    smallest = policy = policy_of(1)
+    prompts = new_prompts(smallest, 0)
+    ask(smallest, built(smallest, process=False, together=BATCH), prompts[:1])  # what is loaded at the first use
+    least = tower_of(smallest)
 
     def rest_of(tokens: int) -> float:
-        engine = built(policy, process=False, together=BATCH)
-        return min(ask(policy, engine, prompts, tokens)["cpu"] for _ in range(3)) - of_tower
+        engine = built(smallest, process=False, together=BATCH)
+        return min(ask(smallest, engine, prompts, tokens)["cpu"] for _ in range(3)) - least
 
-    layers, tokens, of_tower = 1, TOKENS, tower(policy, ids)
-    rest = rest_of(tokens)
-    if of_tower > cost * rest:  # a tower of one layer costs too much: longer answers
-        tokens = round(tokens * of_tower / (cost * rest))
-        rest = rest_of(tokens)
-    for _ in range(3):
-        layers = max(1, round(layers * cost * rest / of_tower))
+    layers, tokens, of_tower, rest = 1, TOKENS, least, rest_of(TOKENS)
+    while of_tower < 0.95 * cost * rest:
+        layers = max(layers + 1, round(layers * cost * rest / of_tower))
         policy = policy_of(layers)
-        new_prompts(policy, 0)
-        of_tower = tower(policy, ids)
+        of_tower = tower_of(policy)
+    while of_tower > 1.1 * cost * rest and tokens < MOST_TOKENS:  # some answers end sooner: in steps
+        tokens = min(MOST_TOKENS, round(tokens * of_tower / (cost * rest)))
+        rest = rest_of(tokens)
     rows: list[dict[str, Any]] = []
     for together in (BATCH, PICTURES):
         engines = {apart: built(policy, process=apart, together=together) for apart in (False, True)}
