@@ -11,7 +11,7 @@ from transformers import (
     Qwen2AudioConfig,
 )
 
-from lyceum.models.load import ModelSettings, check_model, load_policy, load_tokenizer, save_policy
+from lyceum.models.load import ModelSettings, check_model, load_policy, load_tokenizer, read_config, save_policy
 from lyceum.models.scratch import character_tokenizer
 from lyceum.utils.errors import RecipeError
 
@@ -75,3 +75,11 @@ def test_in_bfloat16_positions_are_those_of_transformers(tmp_path):
     assert frequencies[0].dtype == frequencies[1].dtype == torch.float32
     torch.testing.assert_close(frequencies[0], frequencies[1], rtol=0, atol=0)
     assert {weight.dtype for weight in policy.module.parameters()} == {torch.bfloat16}
+
+
+def test_a_folder_with_code_of_its_own_is_refused_and_nobody_is_asked(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "own-kind", "auto_map": {"AutoConfig": "own.Own"}}')
+    (tmp_path / "own.py").write_text("raise SystemExit\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on the terminal"))
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_config(ModelSettings(path=str(tmp_path)))

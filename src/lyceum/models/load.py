@@ -387,7 +387,8 @@ def _read_config(folder: str, extra: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=32)
 def _config_of(folder: str, written: bytes) -> Any:
     """The configuration of a folder in which this is written."""
-    return transformers.AutoConfig.from_pretrained(folder)
+    # Told: else transformers asks on the terminal whether the folder's own code may run.
+    return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
 def _check_kind(settings: ModelSettings) -> Any | None:
