@@ -6,11 +6,14 @@ have alone. A row that is there is not made again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
 
-from suites import over_seeds
+from suites import acted, over_seeds, run_one
 
 Row = Mapping[str, Any]
 NO_RATE = "0"
@@ -41,6 +44,35 @@ def run_arms(
             if not any((row["arm"], row["rate"], row["seed"]) == (arm, rate, seed) for row in rows):
                 rows.append({"arm": arm, "rate": rate, "seed": seed, **run(arm, rate, seed)})
                 done(rows)
+
+
+def trained(made: Any, threads: int = 1, context: Any = None) -> Any:
+    """The run of a recipe, which is trained in a process of its own where it is not there yet.
+
+    Args:
+        context: how the process is started; None: spawned.
+    """
+    from lyceum.analysis.comparison.run import folder_of, is_finished
+    from lyceum.run.reader import read_run_folder
+
+    if not is_finished(made):
+        with ProcessPoolExecutor(1, mp_context=context or get_context("spawn")) as pool:
+            pool.submit(run_one, json.dumps(made.resolved()), threads).result()
+    return read_run_folder(folder_of(made))
+
+
+def told(run: Any, logged: Sequence[str]) -> dict[str, Any]:
+    """What a run says of itself.
+
+    Args:
+        logged: metrics whose means are kept.
+    """
+    return {
+        "steps": run.summary["steps"],
+        "tokens_sampled": run.summary.get("tokens_sampled", 0),
+        "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
+        "acted": acted(run.metrics, logged),
+    }
 
 
 def best_rate(rows: Sequence[Row], arm: str) -> str:

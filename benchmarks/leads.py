@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
-from arms import Row, best_rate, chosen, in_percent, run_arms, summary
+from arms import Row, best_rate, chosen, in_percent, run_arms, summary, told, trained
 from common import CACHE, arguments, machine, processes, say, table, write
-from suites import acted, run_one
 
 HERE = CACHE / "leads"
 LEVELS = [1, 2, 3, 4]
@@ -97,17 +95,22 @@ def main() -> None:
         result["rows"] = before["rows"] if before["setting"] == setting else []
     result["machine"] = machine()
     folder = HERE / ("quick" if args.quick else "runs")
-    base = trained(base_recipe(folder, quick=args.quick), args)
+
+    def run_of(made: Any) -> Any:
+        return trained(made, args.threads, processes(args))
+
+    base = run_of(base_recipe(folder, quick=args.quick)).path / "model"
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {}
         first = model = base
         if arm in ON:
-            first = trained(recipe("grpo", best_rate(result["rows"], "grpo"), seed, args.tokens, base, folder), args)
+            before = recipe("grpo", best_rate(result["rows"], "grpo"), seed, args.tokens, base, folder)
+            first = run_of(before).path / "model"
         if arm != "base":
-            made = recipe(arm, rate, seed, args.tokens, first, folder)
-            model = trained(made, args)
-            row |= told(model.parent)
+            of = run_of(recipe(arm, rate, seed, args.tokens, first, folder))
+            model = of.path / "model"
+            row |= told(of, LOGGED)
         row |= evaluated(model, seed, problems)
         say(f"{arm} at {rate}, seed {seed}: {row['sampled']['mean']:.1%}, greedy {row['greedy']['mean']:.1%}")
         return row
@@ -182,29 +185,6 @@ def demonstrated_tokens(seed: int) -> float:
 
     source, words = Stories.model_validate(TASKS).build("train", seed), story_tokenizer()
     return 1 + fmean(len(words(source[n].columns["demonstration"])["input_ids"]) for n in range(240))
-
-
-def trained(made: Any, args: Any) -> Path:
-    """The model of a run, which is trained where it is not there yet."""
-    from lyceum.analysis.comparison.run import folder_of, is_finished
-
-    if not is_finished(made):
-        with ProcessPoolExecutor(1, mp_context=processes(args)) as pool:
-            pool.submit(run_one, json.dumps(made.resolved()), args.threads).result()
-    return folder_of(made) / "model"
-
-
-def told(folder: Path) -> dict[str, Any]:
-    """What a run says of itself."""
-    from lyceum.run.reader import read_run_folder
-
-    run = read_run_folder(folder)
-    return {
-        "steps": run.summary["steps"],
-        "tokens_sampled": run.summary.get("tokens_sampled", 0),
-        "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
-        "acted": acted(run.metrics, LOGGED),
-    }
 
 
 # Evaluation and results ----------------------------------------------------------------------------------------------

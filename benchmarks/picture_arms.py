@@ -8,18 +8,14 @@ row (arm, rate, seed) that is in the file is not trained again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, chosen, in_percent, run_arms, summary
+from arms import Row, chosen, in_percent, run_arms, summary, told, trained
 from common import say, table
-from suites import acted, run_one
 
 TASKS = {"kind": "pictures", "asks": ["where"], "levels": [2, 3]}
 """One look decides the answer. The base sees some of it: eight samples hold the answer far more often than eight
@@ -111,7 +107,7 @@ def run_all(
         model = base = base_of(seed)
         if arm != "base":
             made = recipe(ARMS[arm], rate, seed, tokens, base, folder, f"{arm}-{rate}-{tokens}-{seed}")
-            row |= trained(made)
+            row |= told(trained(made), LOGGED)
             model = folder / made.name / "model"
         row |= evaluated(model, seed, questions)
         say(f"{arm} at {rate}, seed {seed}: {row['own']['mean']:.1%}, sampled {row['sampled']['mean']:.1%}")
@@ -168,23 +164,6 @@ def demonstrated_tokens(seed: int, tasks: Mapping[str, Any]) -> float:
 
     source = Pictures.model_validate(tasks).build("train", seed)
     return 1 + fmean(len(source[n].columns["demonstration"]) for n in range(240))
-
-
-def trained(made: Any) -> dict[str, Any]:
-    """What a run says of itself; it is trained where it is not there yet."""
-    from lyceum.analysis.comparison.run import folder_of, is_finished
-    from lyceum.run.reader import read_run_folder
-
-    if not is_finished(made):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(run_one, json.dumps(made.resolved()), 1).result()
-    run = read_run_folder(folder_of(made))
-    return {
-        "steps": run.summary["steps"],
-        "tokens_sampled": run.summary["tokens_sampled"],
-        "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
-        "acted": acted(run.metrics, LOGGED),
-    }
 
 
 # Evaluation ----------------------------------------------------------------------------------------------------------

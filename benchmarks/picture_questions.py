@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import picture_arms
+from arms import told, trained
 from common import say, table
 
 ASKS = ("where", "count", "colour", "compare", "chart", "path", "sum")
@@ -58,11 +59,11 @@ def run_questions(
         tokens = round(steps * picture_arms.TASKS_PER_STEP * picture_arms.SAMPLES * length)
         grpo = picture_arms.Arm("grpo", {"online": 1}, {"online": {"learner": {"warmup_steps": WARMUP}}})
         made = picture_arms.recipe(grpo, rate, 0, tokens, base, folder, f"{ask}-{rate}-{steps}", tasks)
-        trained = picture_arms.trained(made)
+        of = told(trained(made), picture_arms.LOGGED)
         row = {
             **{"ask": ask, "rate": rate, "steps": steps, "questions": questions},
-            **{name: trained[name] for name in ("tokens_sampled", "seconds")},
-            "with_gradient": trained["acted"]["groups/with_gradient"],
+            **{name: of[name] for name in ("tokens_sampled", "seconds")},
+            "with_gradient": of["acted"]["groups/with_gradient"],
             "before": of_ask[0]["before"] if of_ask else answered(base, tasks, questions),
             "after": answered(folder / made.name / "model", tasks, questions),
         }

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, chosen, in_percent, run_arms, summary
+from arms import Row, chosen, in_percent, run_arms, summary, told, trained
 from common import say, table
-from suites import acted, run_one
 
 TOKENS = 60_000
 RATES = ("3e-4", "1e-3")
+TASKS_PER_STEP = 8
 TASKS, SAMPLES = 200, 4
 DEFINITIONS = {
     "tokens": "sampled tokens of a run, after which it ends with its step; imitation has as many episodes as grpo "
@@ -44,7 +41,6 @@ class World:
         tasks: the recipe's.
         environment: its kind.
         horizons: the limits on turns of the growing arm, each for a third of the tokens; the last is that of all.
-        tasks_per_step: so many that a step samples some thousand tokens.
         command_tokens: the most tokens of a command.
         branch_tokens: the first tokens of a command, whose entropy says where ``arpo`` branches.
         imitated: tasks that show how it is done, as the base has seen it.
@@ -53,7 +49,6 @@ class World:
     tasks: Mapping[str, Any]
     environment: str
     horizons: tuple[int, int, int]
-    tasks_per_step: int
     command_tokens: int
     branch_tokens: int
     imitated: Mapping[str, Any]
@@ -77,7 +72,6 @@ WORLDS = {
         tasks={"kind": "rooms", "levels": [4, 5, 6, 7]},
         environment="rooms",
         horizons=(8, 12, 16),
-        tasks_per_step=8,
         command_tokens=64,
         branch_tokens=3,
         imitated={"kind": "rooms"},
@@ -86,7 +80,6 @@ WORLDS = {
         tasks={"kind": "archive", "levels": [2, 3, 4]},
         environment="archive",
         horizons=(4, 6, 8),
-        tasks_per_step=8,
         command_tokens=64,
         branch_tokens=3,
         imitated={"kind": "archive"},
@@ -95,7 +88,6 @@ WORLDS = {
         tasks={"kind": "guess", "levels": [7, 8, 9, 10]},
         environment="guess-user",
         horizons=(2, 3, 4),
-        tasks_per_step=8,
         command_tokens=16,
         branch_tokens=1,
         imitated={"kind": "guess-demonstrations", "levels": [7, 8, 9, 10], "guesses": 4, "careful": 0.2},
@@ -152,7 +144,8 @@ def run_all(
             model = base
         else:
             made = recipe(world, arm, rate, seed, tokens, base, folder)
-            row |= trained(made)
+            run = trained(made)
+            row |= told(run, LOGGED) | of_turns(run)
             model = folder / made.name / "model"
         row |= evaluated(world, model, seed, tasks)
         say(f"{arm} at {rate}, seed {seed}: {row['sampled']['mean']:.1%}, greedy {row['greedy']['mean']:.1%}")
@@ -171,8 +164,8 @@ def recipe(world: World, arm: str, rate: str, seed: int, tokens: int, base: Path
     learner = {"lr": float(rate), "warmup_steps": 2, "schedule": "constant"}
     sized: dict[str, Any] = {"steps": 10_000, "max_tokens": tokens // len(changes)}
     if first["kind"] == "sft":
-        sized = {"steps": max(1, round(tokens / demonstrated_tokens(world, base, seed) / world.tasks_per_step))}
-    sized |= {"tasks_per_step": world.tasks_per_step, "learner": learner}
+        sized = {"steps": max(1, round(tokens / demonstrated_tokens(world, base, seed) / TASKS_PER_STEP))}
+    sized |= {"tasks_per_step": TASKS_PER_STEP, "learner": learner}
     stages = [merged(merged(first, sized), change) for change in changes]
     given = {"stages": stages, "model": str(base), "tasks": world.tasks, "seed": seed, **of_recipe}
     given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
@@ -205,24 +198,13 @@ def demonstrated_tokens(world: World, base: Path, seed: int) -> float:
     return sum(1 + len(tokens(text, add_special_tokens=False)["input_ids"]) for text in texts) / 100
 
 
-def trained(made: Any) -> dict[str, Any]:
-    """What a run says of itself; it is trained where it is not there yet."""
-    from lyceum.analysis.comparison.run import folder_of, is_finished
-    from lyceum.run.reader import read_run_folder
-
-    if not is_finished(made):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(run_one, json.dumps(made.resolved()), 1).result()
-    run = read_run_folder(folder_of(made))
+def of_turns(run: Any) -> dict[str, Any]:
+    """What a run says of its turns and of what they cost."""
     names = ("rollout/turns/mean", "rollout/branching-turns/mean")
     turns = [line[name] for line in run.metrics for name in names if name in line]
     return {
-        "steps": run.summary["steps"],
-        "tokens_sampled": run.summary.get("tokens_sampled", 0),
         "computed": round(sum(line.get("tokens_computed/step", 0) for line in run.metrics)),
         "turns": round(fmean(turns[-10:]), 2) if turns else None,
-        "seconds": round(sum(run.summary["seconds"].get(phase, 0.0) for phase in ("generate", "train")), 1),
-        "acted": acted(run.metrics, LOGGED),
     }
 
 
