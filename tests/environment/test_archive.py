@@ -3,10 +3,11 @@
 import math
 import operator
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pytest
 from fake_task import NO_MODEL
+from few_weights import taught
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -226,10 +227,10 @@ def sensible(papers, now):
     return f"search {left[0]} {name}" if left else f"answer {name}"
 
 
-def search(papers, answer, weights, rng, *, greedy=False):
+def search(task, weights, rng, *, greedy=False):
     """One trajectory of a policy of four features: whether it gives the answer, and of each command the text of the
     state before it and the gradient of its log-probability."""
-    now, steps = Findings(), []
+    papers, now, steps = papers_of(task), Findings(), []
     while not now.answer and len(steps) < TURNS:
         commands, (name, _left) = choices(papers, now), reached(papers, now)
         features = [
@@ -241,47 +242,26 @@ def search(papers, answer, weights, rng, *, greedy=False):
         expected = [sum(map(operator.mul, odds, of)) / sum(odds) for of in zip(*features, strict=True)]
         steps.append((state_of(papers, now), [a - b for a, b in zip(features[chosen], expected, strict=True)]))
         now = after(papers, now, commands[chosen])
-    return now.answer == answer, steps
+    return now.answer == task.answer, steps
 
 
 def solved(weights, *, greedy=False):
     rng = random.Random(0)
     tasks = TASKS[100:]
-    return sum(search(papers_of(task), task.answer, weights, rng, greedy=greedy)[0] for task in tasks) / len(tasks)
+    return sum(search(task, weights, rng, greedy=greedy)[0] for task in tasks) / len(tasks)
 
 
 HABIT = (4.0, 2.5, -1.0, 1.0)
 """Weights of the features in :func:`search`: the name alone, what is sensible, an answer, whom one has reached."""
 
 
-def taught(seed, *, by_states, steps=6, discount=0.95):
-    """The weights after some policy-gradient steps of 8 tasks with 8 samples: each command has its trajectory's outcome
-    less the group's mean as its advantage, and with ``by_states`` GiGPO's of commands given in the same state too."""
-    rng, weights = random.Random(seed), HABIT
-    for _ in range(steps):
-        gradient, number = [0.0] * 4, 0
-        for task in rng.sample(TASKS[:100], 8):
-            group = [search(papers_of(task), task.answer, weights, rng) for _ in range(8)]
-            mean = sum(right for right, _ in group) / 8
-            returns = [[right * discount ** (len(own) - 1 - t) for t in range(len(own))] for right, own in group]
-            at = defaultdict(list)
-            for (_, own), of_row in zip(group, returns, strict=True):
-                for (text, _), value in zip(own, of_row, strict=True):
-                    at[text].append(value)
-            for (right, own), of_row in zip(group, returns, strict=True):
-                for (text, slope), value in zip(own, of_row, strict=True):
-                    more = value - sum(at[text]) / len(at[text]) if by_states else 0
-                    gradient = [g + (right - mean + more) * s for g, s in zip(gradient, slope, strict=True)]
-                    number += 1
-        weights = [w + 7 * g / number for w, g in zip(weights, gradient, strict=True)]
-    return weights
-
-
 def test_outcomes_teach_what_neither_habit_nor_chance_reaches_and_compared_states_teach_it_sooner():
     # What a world is for, on a policy of four weights: no claim about language models.
     assert solved(HABIT, greedy=True) == 0
     assert found(random_commands) < 0.2
-    outcome, states = ([taught(seed, by_states=on) for seed in range(3)] for on in (False, True))
+    outcome, states = (
+        [taught(search, TASKS[:100], HABIT, seed, rate=7, by_states=on) for seed in range(3)] for on in (False, True)
+    )
     by_outcome, by_states = (sum(map(solved, of)) / 3 for of in (outcome, states))
     assert by_outcome > solved(HABIT) + 0.2
     assert min(solved(weights, greedy=True) for weights in outcome) > 0.5

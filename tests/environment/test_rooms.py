@@ -3,10 +3,11 @@
 import math
 import operator
 import random
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 
 import pytest
 from fake_task import NO_MODEL
+from few_weights import taught
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -193,9 +194,10 @@ def test_settings_and_tasks_that_do_not_fit_are_refused():
     RoomsEnvironment().check_tasks(SOURCE)
 
 
-def walk(house, weights, rng, *, greedy=False):
+def walk(task, weights, rng, *, greedy=False):
     """One trajectory of a policy of four features: whether it fetches the thing, and of each command the text before it
     and the gradient of its log-probability."""
+    house = house_of(task)
     place, visited, steps = house.begin, {house.start}, []
     while place.stage != "fetched" and len(steps) < TURNS:
         commands = legal(house, place)
@@ -216,41 +218,20 @@ def walk(house, weights, rng, *, greedy=False):
 
 def reached(weights, *, greedy=False):
     rng = random.Random(0)
-    return sum(walk(house_of(task), weights, rng, greedy=greedy)[0] for task in TASKS[100:]) / 100
+    return sum(walk(task, weights, rng, greedy=greedy)[0] for task in TASKS[100:]) / 100
 
 
 HABIT = (2.0, 1.0, 1.0, 1.0)
 """Weights of the features in :func:`walk`: first door listed, no door, the room that is wanted, one not visited."""
 
 
-def taught(seed, *, by_states, steps=6, discount=0.95):
-    """The weights after some policy-gradient steps of 8 tasks with 8 samples: each command has its trajectory's outcome
-    less the group's mean as its advantage, and with ``by_states`` GiGPO's of commands given at the same text too."""
-    rng, weights = random.Random(seed), HABIT
-    for _ in range(steps):
-        gradient, number = [0.0] * 4, 0
-        for task in rng.sample(TASKS[:100], 8):
-            group = [walk(house_of(task), weights, rng) for _ in range(8)]
-            mean = sum(right for right, _ in group) / 8
-            returns = [[right * discount ** (len(own) - 1 - t) for t in range(len(own))] for right, own in group]
-            at = defaultdict(list)
-            for (_, own), of_row in zip(group, returns, strict=True):
-                for (text, _), value in zip(own, of_row, strict=True):
-                    at[text].append(value)
-            for (right, own), of_row in zip(group, returns, strict=True):
-                for (text, slope), value in zip(own, of_row, strict=True):
-                    more = value - sum(at[text]) / len(at[text]) if by_states else 0
-                    gradient = [g + (right - mean + more) * s for g, s in zip(gradient, slope, strict=True)]
-                    number += 1
-        weights = [w + 10 * g / number for w, g in zip(weights, gradient, strict=True)]
-    return weights
-
-
 def test_outcomes_teach_what_neither_habit_nor_chance_reaches_and_compared_states_teach_it_sooner():
     # What a world is for, on a policy of four weights: no claim about language models.
     assert reached(HABIT, greedy=True) == 0
     assert fetched(random_commands) < 0.3
-    outcome, states = ([taught(seed, by_states=on) for seed in range(3)] for on in (False, True))
+    outcome, states = (
+        [taught(walk, TASKS[:100], HABIT, seed, rate=10, by_states=on) for seed in range(3)] for on in (False, True)
+    )
     by_outcome, by_states = (sum(map(reached, of)) / 3 for of in (outcome, states))
     assert by_outcome > reached(HABIT) + 0.2
     assert min(reached(weights, greedy=True) for weights in outcome) > 0.5
