@@ -100,6 +100,32 @@ def test_each_group_is_trained_once_within_the_bound_and_its_metrics_say_so(keys
     assert not (run / "ahead").exists(), "what was kept for a killed run goes with the stage"
 
 
+def test_a_group_that_waits_for_its_place_is_due_by_when_it_begins(keys, folder, monkeypatch):
+    (folder / "slow.py").write_text(
+        "import time\n\ndef score(completion):\n    time.sleep(0.05)\n    return len(completion)"
+    )
+    start, told = FreeWorkers.start, {}
+
+    def starts(self, wave, begun):
+        def begins(version):
+            told[wave.key[-1]] = wave.version, version
+            begun(version)
+
+        return start(self, wave, begun=begins)
+
+    monkeypatch.setattr(FreeWorkers, "start", starts)
+    reward = f"reward={json.dumps({'function': f'{folder}/slow.py:score', 'processes': 0})}"
+    run = train(load_recipe("grpo", [*keys, reward, "name=places", "runtime.at_once=1"]))
+    each_once(run)
+    first = {}
+    for file in (run / "trees").glob("*.parquet"):
+        for group in read_trees(file).groups:
+            first[group.tree.metadata[NUMBER]] = min(v for node in group.tree.nodes() for v in node.version)
+    assert first.keys() == told.keys()
+    assert all(asked <= begun <= first[number] for number, (asked, begun) in told.items())
+    assert any(asked < begun for asked, begun in told.values())
+
+
 def test_a_killed_worker_loses_no_group_and_shortens_none(keys, folder, caplog):
     (folder / "kill").touch()
     each_once(train(load_recipe("grpo", [*keys, *DAPO, "name=killed", "runtime.workers=2", "runtime.at_once=3"])))
@@ -111,8 +137,8 @@ def test_a_run_that_was_stopped_samples_nothing_again_that_was_finished(keys, fo
     started, asked = {}, []
     start = FreeWorkers.start
 
-    def starts(self, wave):
-        started[wave.key[-1]] = start(self, wave)
+    def starts(self, wave, **more):
+        started[wave.key[-1]] = start(self, wave, **more)
         return started[wave.key[-1]]
 
     def after_two():
@@ -209,16 +235,17 @@ class Sent:
     """A worker that keeps what it is sent."""
 
     def __init__(self):
-        self.load, self.renewals, self.parts = 0, [], []
+        self.load, self.renewals, self.parts, self.begun = 0, [], [], []
         self.blocked, self.lived = 1.0, 4.0
 
     def renew(self, content, files):
         self.renewals.append(unpack(content).said)
 
-    def ask(self, wave, content, heard):
+    def ask(self, wave, content, heard, begun):
         from concurrent.futures import Future
 
         self.load += 1
+        self.begun.append(begun)
         self.parts.append(Future())
         return self.parts[-1]
 
@@ -252,9 +279,13 @@ def test_a_group_that_hangs_is_given_to_another_worker_and_counts_once(tmp_path,
     of = FreeWorkers(Processes(order="ready", staleness=1, workers=2, group_patience=0.01), Here(), {"threads": 1})
     of.folder, of.workers = tmp_path, [Sent(), Sent()]
     of.publish(0)
-    grown = of.start(Wave(("group", 0, 0), 0, 0.0, 0, (Ticket(Task("slow", ()), 0),)))
+    begun = []
+    grown = of.start(Wave(("group", 0, 0), 0, 0.0, 0, (Ticket(Task("slow", ()), 0),)), begun=begun.append)
     (group,) = of.growing
+    of.workers[0].begun[0](1)
     of.hangs(group)
+    of.workers[1].begun[0](2)
+    assert begun == [1], "either answer may be taken: the older version counts"
     assert "the group of task 'slow' was not finished within 0.01 seconds" in caplog.text
     first, second = (worker.parts for worker in of.workers)
     assert (len(first), len(second)) == (1, 1)

@@ -59,6 +59,8 @@ class Grown(NamedTuple):
 
 Done = Callable[[], None]
 """Called as each tree is finished, for the progress display."""
+Begins = Callable[[int], None]
+"""Called as a group's first token is about to be drawn, with the version of the weights or an older one."""
 
 
 class Runtime(Protocol):
@@ -104,4 +106,15 @@ class RunsAhead(Runtime, Protocol):
     def idle(self) -> float | None:
         """Share of the workers' time since the last call in which they had nothing to compute; None where no wave has
         been finished since."""
+        ...
+
+
+class RunsBeside(RunsAhead, Protocol):
+    """A runtime whose waves have one ticket each, and begin one by one under the newest weights."""
+
+    def start(self, wave: Wave, *, begun: Begins = ...) -> Future[Grown]:
+        """
+        Args:
+            begun: called in another thread.
+        """
         ...

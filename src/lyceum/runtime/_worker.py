@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any, Protocol
 
 from lyceum.core.tree import Tree
+from lyceum.core.waves import Begins
 from lyceum.runtime.wire import Message, pack, receive
 from lyceum.utils import errors
 from lyceum.utils.child_processes import import_path, lines_said, start_module, wait_or_kill
@@ -53,6 +54,7 @@ class _Asked:
     content: bytes
     heard: Heard
     files: Sequence[str] = ()
+    begun: Begins = lambda version: None
     part: Future[Part] = field(default_factory=Future)
 
 
@@ -220,15 +222,23 @@ class Worker:
             self._renewal = content, files
             self._process.send(content, files)
 
-    def ask(self, wave: int, content: bytes, heard: Heard, files: Sequence[str] = ()) -> Future[Part]:
+    def ask(
+        self,
+        wave: int,
+        content: bytes,
+        heard: Heard,
+        files: Sequence[str] = (),
+        begun: Begins = lambda version: None,
+    ) -> Future[Part]:
         """
         Args:
             files: of the snapshot that the wave names.
+            begun: called by workers that take new weights while a wave waits for its turn.
         """
         with self._lock:
             if not self._asked:
                 self._heard = time.monotonic()
-            self._asked[wave] = asked = _Asked(content, heard, files)
+            self._asked[wave] = asked = _Asked(content, heard, files, begun)
             self._process.send(content, files)
         return asked.part
 
@@ -246,6 +256,11 @@ class Worker:
                     self._tell(said["counts"])
                 case "done":
                     self._tell(None, said["wave"])
+                case "begun":
+                    with self._lock:
+                        asked = self._asked.get(said["wave"])
+                    if asked is not None:
+                        asked.begun(said["version"])
                 case "grown":
                     self._starts = 0
                     self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]

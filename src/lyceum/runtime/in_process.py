@@ -191,18 +191,29 @@ class InProcess:
             await self._endpoint.close()
 
     async def beside(
-        self, task: Task, rollout: Rollout, *, key: SeedKey, place: int, samples: int | None, step: int, progress: float
+        self,
+        task: Task,
+        rollout: Rollout,
+        *,
+        key: SeedKey,
+        place: int,
+        samples: int | None,
+        step: int,
+        progress: float,
+        drawing: AbstractAsyncContextManager[object],
     ) -> Tree:
         """One task's finished tree, beside others that grow at the same time: the engine steps when no coroutine can go
         on, and waits for no grader and no environment. Batches, and with them last bits, depend on the clock.
 
         Args:
             place: requests that wait together are answered in its order.
+            drawing: entered before the first token is drawn, left when only grading is left.
         """
         self.engine.may_step = idle
         context = TaskContext(self, task, (self.seed, key, task.id, 0), place, step=step, progress=progress)
         tree = context.tree
-        tree.chosen = await rollout(context, tree.root, task.samples or samples)
+        async with drawing:
+            tree.chosen = await rollout(context, tree.root, task.samples or samples)
         await context.finish(tree.chosen, wait=False)
         return tree
 

@@ -74,8 +74,9 @@ class Processes(RuntimeSettings):
     neither version: measured, they are off by 60 to 70 % of the distance between the two, and nothing corrects for it.
     """
     at_once: int | None = Field(default=None, ge=1)
-    """Groups that a worker grows at a time (order ``ready``); further ones wait in it, and begin under its newest
-    weights. Null: all that ``staleness`` lets begin, which is what keeps a worker busiest and makes groups oldest."""
+    """Groups that a worker draws at a time (order ``ready``); further ones wait in it, and begin under its newest
+    weights. Null: as many as a step trains. More keep a worker busier whose rollouts wait for tools, and make groups
+    older."""
     ratio: Literal["step", "behaviour"] = "step"
     """What importance ratios are relative to: the policy at the start of the step, or the log-probabilities under which
     tokens were sampled."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lyceum.core.tallies import without_tallies
-from lyceum.core.waves import Grown, Grows, Wave
+from lyceum.core.waves import Begins, Grown, Grows, Wave
 from lyceum.runtime._worker import Part, Worker
 from lyceum.runtime.processes import Processes, Workers, of_ticket, packed, same
 from lyceum.runtime.wire import pack
@@ -37,13 +37,20 @@ class Straggler(RunError):
 class _Group:
     """One that grows, in one worker or several."""
 
-    def __init__(self, wave: Wave) -> None:
+    def __init__(self, wave: Wave, begun: Begins) -> None:
         self.wave = wave
+        self.begun: Begins | None = begun
         self.grown: Future[Grown] = Future()
         self.asked: list[Worker] = []
         self.began = 0.0
         self._lock = threading.Lock()
         self.grown.set_running_or_notify_cancel()
+
+    def begins(self, version: int) -> None:
+        """The first time that it does in a worker; if it is begun again, that is under newer weights."""
+        begun, self.begun = self.begun, None
+        if begun is not None:
+            begun(version)
 
     def finished(self, part: Future[Part]) -> None:
         if part.cancelled():
@@ -89,13 +96,13 @@ class FreeWorkers(Workers):
         for worker in self.workers:
             worker.renew(content, [*self.files.values()])
 
-    def start(self, wave: Wave, heard: object = None) -> Future[Grown]:
+    def start(self, wave: Wave, heard: object = None, begun: Begins = lambda version: None) -> Future[Grown]:
         """The tree of a wave of one ticket, by the worker that has the fewest; ``heard`` is not called."""
         if not same(
             without_tallies(self.here.states()), without_tallies(self.state)
         ):  # what learns from each step has, since it was published
             self._renew()
-        group = _Group(wave)
+        group = _Group(wave, begun)
         self.growing.add(group)
         group.grown.add_done_callback(lambda _: self.growing.discard(group))
         self._ask(group)
@@ -106,7 +113,7 @@ class FreeWorkers(Workers):
         number = next(self._numbers)
         worker = min([each for each in self.workers if each not in group.asked] or self.workers, key=lambda w: w.load)
         group.asked, group.began = [*group.asked, worker], time.monotonic()
-        part = worker.ask(number, packed(number, group.wave, {}), lambda counts: None)
+        part = worker.ask(number, packed(number, group.wave, {}), lambda counts: None, begun=group.begins)
         part.add_done_callback(group.finished)
 
     def _begin(self) -> Path:

@@ -12,7 +12,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,6 +38,7 @@ from lyceum.utils.threads import computing_with
 
 if TYPE_CHECKING:
     from lyceum.training.stages.models import SamplingStage
+    from lyceum.training.stages.online import Online
 
 EVERY = 0.2
 """Seconds between words about what was sampled."""
@@ -69,7 +71,10 @@ def growing(start: dict[str, Any]) -> tuple[Growing, Processes]:
     policy = load_policy(recipe.model)
     source, _ = check(recipe)
     stage = cast("SamplingStage", recipe.stages[start["stage"]])
-    return Growing.elsewhere(stage, policy, source, recipe.reward, start), cast(Processes, stage.composition().runtime)
+    runtime = cast(Processes, stage.composition().runtime)
+    if runtime.as_finished and runtime.at_once is None:
+        runtime = runtime.model_copy(update={"at_once": cast("Online", stage).tasks_per_step})
+    return Growing.elsewhere(stage, policy, source, recipe.reward, start), runtime
 
 
 def held_out(start: dict[str, Any]) -> HeldOut:
@@ -189,9 +194,11 @@ class GroupsBeside:
     def __init__(self, growing: Growing, runtime: Processes, waves: Waves, to_run: ToRun) -> None:
         self.growing, self.runtime, self.waves, self.to_run, self.time = growing, runtime, waves, to_run, Time()
         self.engine, self.snapshots, self.states = cast(GoesOn, growing.engine), Snapshots(growing), States(growing)
-        self.places = asyncio.Semaphore(runtime.at_once or 1 << 30)
+        self.places = asyncio.Semaphore(cast(int, runtime.at_once))
         self.version: int | None = None
         """Of the weights; None while there are none, or newer ones are on their way and the ones told of are gone."""
+        self.oldest = 0
+        """Version under which the next token is drawn, or an older one."""
         self.state: State = {}
         """Of guides and graders, as the run has told."""
         self.computed = 0
@@ -223,13 +230,12 @@ class GroupsBeside:
             except FileNotFoundError:
                 return
             await self.engine.load(self.growing.policy.module, version=version, under_way=self.runtime.under_way)
-        self.version, self.state = version, said["state"]
+        self.version, self.oldest, self.state = version, version, said["state"]
         self.states.load(self.state)
 
     async def grow(self, message: Message) -> None:
         number, wave = message.said["wave"], unpacked(message)
-        async with self.places:
-            grown = await self.growing.beside(wave, number)
+        grown = await self.growing.beside(wave, number, self.drawing(number))
         now = self.growing.states()
         if not same(without_tallies(now), without_tallies(self.state)):
             raise RunError(
@@ -239,6 +245,13 @@ class GroupsBeside:
         computed, self.computed = self.engine.tokens_computed - self.computed, self.engine.tokens_computed
         said = {"what": "grown", "wave": number, "computed": computed, "state": {}, "counted": self.states.counted()}
         self.to_run.send(said | self.time.passed(), grown.trees)
+
+    @asynccontextmanager
+    async def drawing(self, number: int) -> AsyncIterator[None]:
+        """The place of a wave while it is drawn."""
+        async with self.places:
+            self.to_run.send({"what": "begun", "wave": number, "version": self.oldest})
+            yield
 
     def ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

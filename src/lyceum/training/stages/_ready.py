@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lyceum.core.component import require_keys
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
-from lyceum.core.waves import Grown, RunsAhead, Ticket, Wave
+from lyceum.core.waves import Grown, RunsAhead, RunsBeside, Ticket, Wave
 from lyceum.runtime.admission import may_begin, to_train
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.stages._groups import group_of
@@ -39,7 +39,7 @@ class Begun:
     Attributes:
         number: in the order drawn in the stage; each is trained once, or dropped by ``collect``.
         wave: of its ticket alone.
-        version: updates of the stage that were done as it began; once it is finished, as its first token was drawn.
+        version: updates of the stage that were done as its first token was drawn, or fewer while that is not known.
     """
 
     number: int
@@ -78,6 +78,8 @@ class ReadyGroups:
         self._lock = threading.Lock()
         self.lengths: dict[str, list[float]] = {"trained": [0, 0.0], "drawn": [0, 0.0]}
         """Groups so far, and the sum of their completions' mean lengths (tokens)."""
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        """Who waits for groups to begin or to finish, and what is set then."""
         self._taken_at: float | None = None
         self._idle = self._interrupted = 0.0
 
@@ -105,8 +107,10 @@ class ReadyGroups:
     async def _chosen(self, done: int, size: int) -> list[Begun]:
         """The groups of a step, once they are finished and may be trained before all others."""
         bound, collect = self.stage.runtime.lag, self.stage.collect
+        news = asyncio.Event()
+        self._waiter = asyncio.get_running_loop(), news
         while True:
-            news = asyncio.Event()
+            news.clear()
             self._collect()
             # As with other orders, a step may have fewer groups where too many in a row are dropped.
             enough = collect.keep != "all" and self.finished >= collect.max_waves * size
@@ -121,24 +125,16 @@ class ReadyGroups:
                 least=0 if enough or not self.running else None,
             )
             if chosen is not None:
+                self._waiter = None
                 return [self.ready[i] for i in chosen]
-            if not self._watch(news):
-                continue  # one has finished meanwhile
             await news.wait()
 
-    def _watch(self, news: asyncio.Event) -> bool:
-        """Have an event set as soon as a group finishes; False where one has."""
-        loop = asyncio.get_running_loop()
-
-        def tell(_: Future[Grown]) -> None:
+    def _tell(self, _: object = None) -> None:
+        """Wake who waits. Called in any thread."""
+        if (waiter := self._waiter) is not None:
+            loop, news = waiter
             with suppress(RuntimeError):  # the loop is closed: the run has ended
                 loop.call_soon_threadsafe(news.set)
-
-        if any(each.grown.done() for each in self.running):
-            return False
-        for each in self.running:
-            each.grown.add_done_callback(tell)
-        return True
 
     def _begin(self, done: int, size: int) -> None:
         """Draw and begin as many groups as may."""
@@ -163,8 +159,14 @@ class ReadyGroups:
         if (stored := self._stored(begun, wave.version)) is not None:
             begun.grown.set_result(stored)
             return
-        begun.grown = cast(RunsAhead, self.sampler.runtime).start(wave)
+
+        def begins(version: int) -> None:
+            begun.version = version - self.first_step
+            self._tell()
+
+        begun.grown = cast(RunsBeside, self.sampler.runtime).start(wave, begun=begins)
         begun.grown.add_done_callback(partial(self._store, number))
+        begun.grown.add_done_callback(self._tell)
 
     def _collect(self) -> None:
         """Take in what has finished."""

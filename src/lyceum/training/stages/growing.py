@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -159,7 +160,7 @@ class Growing:
         )
         return Grown(trees, computed if self.grades_apart else self.engine.tokens_computed - before)
 
-    async def beside(self, wave: Wave, place: int) -> Grown:
+    async def beside(self, wave: Wave, place: int, drawing: AbstractAsyncContextManager[object]) -> Grown:
         """The tree of a wave of one ticket, beside others; what it costs is not known alone, and is 0 here."""
         (ticket,) = wave.tickets
         tree = await self.here.beside(
@@ -170,6 +171,7 @@ class Growing:
             samples=self.samples,
             step=wave.step,
             progress=wave.progress,
+            drawing=drawing,
         )
         return Grown([tree], 0)
 
