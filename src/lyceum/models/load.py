@@ -262,12 +262,13 @@ def _check_absent(path: str, place: Path) -> None:
 
 
 def check_weights(settings: ModelSettings) -> None:
-    """Compare the weights in a model folder with its configuration, reading neither the model nor its weights.
+    """Compare the weights in a model folder with its configuration, reading neither the model nor its weights. Those of
+    models in this package are compared when they are loaded, as all are.
 
     Raises:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
-    if settings.path not in UNTRAINED:
+    if settings.path not in BUILT_IN:
         _checkpoint(settings).check(_auto_class(settings))
 
 
