@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
 
+from common import in_own_process
 from suites import acted, over_seeds, run_one
 
 Row = Mapping[str, Any]
@@ -56,8 +56,7 @@ def trained(made: Any, threads: int = 1, context: Any = None) -> Any:
     from lyceum.run.reader import read_run_folder
 
     if not is_finished(made):
-        with ProcessPoolExecutor(1, mp_context=context or get_context("spawn")) as pool:
-            pool.submit(run_one, json.dumps(made.resolved()), threads).result()
+        in_own_process(context or get_context("spawn"), run_one, json.dumps(made.resolved()), threads)
     return read_run_folder(folder_of(made))
 
 

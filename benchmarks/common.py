@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -47,6 +48,12 @@ def processes(given: argparse.Namespace) -> BaseContext:
     """How the processes of runs start: anew. Of a quick start on one thread they are forks, which spares each the
     imports, seconds of a core: a process that has computed with several threads cannot be forked."""
     return get_context("fork" if given.quick and given.threads == 1 else "spawn")
+
+
+def in_own_process(context: BaseContext, call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, called in a process that ends after it."""
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(call, *arguments).result()
 
 
 def say(text: str) -> None:

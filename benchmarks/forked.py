@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import IO, Any
 
 
@@ -30,6 +32,7 @@ class Forked:
 
     def __init__(self, call: Callable[[], object], out: IO[bytes], keep: Sequence[int] | None = ()) -> None:
         self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid:
@@ -87,13 +90,42 @@ def _worker(module: str, served: socket.socket, said: IO[bytes], **_: Any) -> Fo
     return process
 
 
+def _command(command: Sequence[str], *, stdout: IO[bytes], env: Mapping[str, str], **_: Any) -> Forked:
+    """Python with these words, as ``subprocess.Popen(..., stdin=subprocess.PIPE)`` starts it."""
+    read, write = os.pipe()
+
+    def run() -> None:
+        os.dup2(read, 0)
+        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)  # a test's are files that are closed
+        os.environ.clear()
+        os.environ.update(env)
+        as_module, sys.argv = command[1] == "-m", [*command[1:]]
+        try:
+            if as_module:
+                del sys.argv[0]
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as ended:
+            if ended.code:
+                raise
+
+    process = Forked(run, stdout, keep=[read])
+    os.close(read)
+    process.stdin = os.fdopen(write, "wb")
+    return process
+
+
 @contextmanager
 def forked_workers() -> Any:
-    """Let a run's workers be forks of it."""
+    """Let a run's workers, and the other processes of its learner, be forks of it."""
+    from lyceum.learner import _processes as of_learner
     from lyceum.runtime import _worker as workers
 
+    popen = SimpleNamespace(Popen=_command, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     usual, workers.start_module = workers.start_module, _worker  # type: ignore[assignment]
+    of_learner.subprocess = popen  # type: ignore[assignment]
     try:
         yield
     finally:
-        workers.start_module = usual
+        workers.start_module, of_learner.subprocess = usual, subprocess

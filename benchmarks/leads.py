@@ -87,7 +87,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.rates, args.seeds, args.tokens = args.rates[:1], 1, QUICK_TOKENS
-    problems = 8 if args.quick else PROBLEMS
+    problems = 4 if args.quick else PROBLEMS
     setting = {"tasks": TASKS, "tokens": args.tokens, "problems": problems, "base": [HABIT, HABIT_STEPS]}
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "setting": setting, "rows": []}
     if args.out and args.out.is_file():
@@ -136,7 +136,7 @@ def base_recipe(folder: Path, *, quick: bool) -> Any:
     learner = {"lr": 3e-4, "warmup_steps": 5, "schedule": "constant"}
     stage = {
         "steps": 1 if quick else HABIT_STEPS,
-        "tasks_per_step": 32,
+        "tasks_per_step": 4 if quick else 32,
         "objective": {"aggregate": "token"},
         "max_completion_tokens": SOLUTION,
         "learner": learner,

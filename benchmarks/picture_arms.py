@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arms import Row, chosen, in_percent, run_arms, summary, told, trained
+from arms import Row, chosen, in_percent, run_arms, summary, told
 from common import say, table
 
 TASKS = {"kind": "pictures", "asks": ["where"], "levels": [2, 3]}
@@ -94,12 +94,14 @@ def run_all(
     questions: int,
     folder: Path,
     base_of: Callable[[int], Path],
+    run_of: Callable[[Any], Any],
     done: Callable[[list[dict[str, Any]]], None],
 ) -> None:
     """Train and evaluate what is missing; rows of other tokens or questions are made again.
 
     Args:
         base_of: the model of a seed, which is trained where it is not there yet.
+        run_of: a recipe's run, the same.
     """
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def run_all(
         model = base = base_of(seed)
         if arm != "base":
             made = recipe(ARMS[arm], rate, seed, tokens, base, folder, f"{arm}-{rate}-{tokens}-{seed}")
-            row |= told(trained(made), LOGGED)
+            row |= told(run_of(made), LOGGED)
             model = folder / made.name / "model"
         row |= evaluated(model, seed, questions)
         say(f"{arm} at {rate}, seed {seed}: {row['own']['mean']:.1%}, sampled {row['sampled']['mean']:.1%}")

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import picture_arms
-from arms import told, trained
+from arms import told
 from common import say, table
 
 ASKS = ("where", "count", "colour", "compare", "chart", "path", "sum")
@@ -40,6 +40,7 @@ def run_questions(
     questions: int,
     base: Path,
     folder: Path,
+    run_of: Callable[[Any], Any],
     done: Callable[[list[dict[str, Any]]], None],
 ) -> None:
     """Train and evaluate what is missing.
@@ -47,6 +48,7 @@ def run_questions(
     Args:
         known: rows that are there; of other steps or numbers of questions they are made again.
         base: the model that is trained, of seed 0.
+        run_of: a recipe's run, which is trained where it is not there yet.
         done: takes all rows, after each.
     """
     rows = [dict(row) for row in known if (row["steps"], row["questions"]) == (steps, questions)]
@@ -59,7 +61,7 @@ def run_questions(
         tokens = round(steps * picture_arms.TASKS_PER_STEP * picture_arms.SAMPLES * length)
         grpo = picture_arms.Arm("grpo", {"online": 1}, {"online": {"learner": {"warmup_steps": WARMUP}}})
         made = picture_arms.recipe(grpo, rate, 0, tokens, base, folder, f"{ask}-{rate}-{steps}", tasks)
-        of = told(trained(made), picture_arms.LOGGED)
+        of = told(run_of(made), picture_arms.LOGGED)
         row = {
             **{"ask": ask, "rate": rate, "steps": steps, "questions": questions},
             **{name: of[name] for name in ("tokens_sampled", "seconds")},

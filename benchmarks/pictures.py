@@ -18,8 +18,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,8 +28,22 @@ from typing import Any
 import picture_arms
 import picture_questions
 import picture_rates
-from common import CACHE, arguments, machine, peak_mib, reset_peak, resident_mib, say, table, write
+from arms import trained as run_of_recipe
+from common import (
+    CACHE,
+    arguments,
+    in_own_process,
+    machine,
+    peak_mib,
+    processes,
+    reset_peak,
+    resident_mib,
+    say,
+    table,
+    write,
+)
 from layout import stepper
+from suites import run_one
 
 HERE = CACHE / "pictures"
 DEFINITIONS = {
@@ -104,7 +116,7 @@ def on_rates(result: dict[str, Any], options: Any) -> None:
     sizes = picture_rates.QUICK if options.quick else picture_rates.SIZES
     name = "rates-quick" if options.quick else "rates"
     known = result.get("rates", {}).get("rows", ())
-    picture_rates.run_rates(known, options.seeds, questions, sizes, trained, name, done)
+    picture_rates.run_rates(known, options.seeds, questions, sizes, partial(trained, options), name, done)
 
 
 def on_arms(result: dict[str, Any], options: Any) -> None:
@@ -122,16 +134,17 @@ def on_arms(result: dict[str, Any], options: Any) -> None:
         arms, rates, tokens = ("grpo", "sft"), rates[:1], 1000
     before = result.get("arms", {})
     known = before["rows"] if before.get("setting") == picture_arms.SETTING else ()
-    base_of = partial(base_of_arms, options.quick)
-    picture_arms.run_all(known, arms, rates, options.seeds, tokens, questions, folder, base_of, done)
+    base_of = partial(base_of_arms, options)
+    run_of = partial(run_of_recipe, context=processes(options))
+    picture_arms.run_all(known, arms, rates, options.seeds, tokens, questions, folder, base_of, run_of, done)
 
 
 def on_questions(result: dict[str, Any], options: Any) -> None:
     """GRPO on each question alone, what is missing of it; the file is written after each."""
     asks, rates, steps = picture_questions.ASKS, picture_questions.RATES, picture_questions.STEPS
-    questions = options.questions or (8 if options.quick else picture_questions.QUESTIONS)
+    questions = options.questions or (4 if options.quick else picture_questions.QUESTIONS)
     if options.quick:
-        asks, rates, steps = asks[:1], rates[:1], 2
+        asks, rates, steps = asks[:1], rates[:1], 1
     folder = HERE / ("questions-quick" if options.quick else "questions")
 
     def done(rows: list[dict[str, Any]]) -> None:
@@ -140,25 +153,27 @@ def on_questions(result: dict[str, Any], options: Any) -> None:
         write(result, options.out)
 
     known = result.get("questions", {}).get("rows", ())
-    base = base_of_arms(options.quick, 0)
-    picture_questions.run_questions(known, asks, rates, steps, questions, base, folder, done)
+    base, run_of = base_of_arms(options, 0), partial(run_of_recipe, context=processes(options))
+    picture_questions.run_questions(known, asks, rates, steps, questions, base, folder, run_of, done)
 
 
-def base_of_arms(quick: bool, seed: int) -> Path:
+def base_of_arms(options: Any, seed: int) -> Path:
     """That of a seed, which is trained where it is not there yet."""
-    steps = ("steps=4", "tasks_per_step=4") if quick else ()
-    return trained(f"{'arms-quick' if quick else 'arms'}-base-{seed}", "pictures-base", f"seed={seed}", *steps)
+    named = f"{'arms-quick' if options.quick else 'arms'}-base-{seed}"
+    steps = ("steps=4", "tasks_per_step=4") if options.quick else ()
+    return trained(options, named, "pictures-base", f"seed={seed}", *steps)
 
 
-def trained(name: str, recipe: str, *keys: str) -> Path:
+def trained(options: Any, name: str, recipe: str, *keys: str) -> Path:
     """The model of a run, which is trained where it is not there yet."""
+    from lyceum.recipe.schema import load_recipe
+
     run = HERE / name
     if not (run / "model").is_dir():
         shutil.rmtree(run, ignore_errors=True)
-        began = time.perf_counter()
-        command = [sys.executable, "-m", "lyceum", "train", recipe, f"name={name}", f"output={HERE}", "evaluate.n=0"]
-        subprocess.run([*command, "track=[]", *keys], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        say(f"{name} took {time.perf_counter() - began:.0f} s")
+        made = load_recipe(recipe, [f"name={name}", f"output={HERE}", "evaluate.n=0", "track=[]", *keys])
+        seconds = in_own_process(processes(options), run_one, json.dumps(made.resolved()), options.threads)
+        say(f"{name} took {seconds:.0f} s")
     return run / "model"
 
 

@@ -10,8 +10,6 @@ About half an hour. Each run is a process of its own, of two steps with a checkp
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -94,8 +92,8 @@ def odd(completion: str) -> float:
     return sum(ord(letter) % 2 for letter in completion) / max(1, len(completion))
 
 
-def worker(arm: str, model: str, output: str) -> None:
-    """Train, and print what was told and what was measured."""
+def trained(arm: str, model: str, output: str) -> dict[str, Any]:
+    """What was told of a run, and what was measured of it and of this process."""
     import torch
 
     import lyceum
@@ -121,7 +119,7 @@ def worker(arm: str, model: str, output: str) -> None:
     run = lyceum.train(recipe, keys, reward=odd, output=output, name="run", progress="silent", began=began, threads=1)
     found["measured_mib"] = common.peak_mib()
     found["measured_bytes"] = sum(file.stat().st_size for file in run.path.rglob("*") if file.is_file())
-    print(json.dumps(found))
+    return found
 
 
 def compared(found: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +135,7 @@ def main() -> None:
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--arms", nargs="+", default=list(RECIPES), help="a recipe, and keys after it")
-    parser.add_argument("--worker", nargs=3, help="of this program's own: a recipe, a model, an output folder")
     args = parser.parse_args()
-    if args.worker:
-        return worker(*args.worker)
     models, arms = (args.models[:1], args.arms[:1]) if args.quick else (args.models, args.arms)
     result: dict[str, Any] = {"machine": common.machine(), "definitions": DEFINITIONS, "runs": []}
     if args.out and args.out.exists():
@@ -151,13 +146,13 @@ def main() -> None:
             for arm in arms:
                 if any((run["model"], run["recipe"]) == (name, arm) for run in result["runs"]):
                     continue
-                with tempfile.TemporaryDirectory() as output:
-                    command = [sys.executable, __file__, "--worker", arm, str(model), output]
-                    done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    common.say(f"{name} {arm}: failed\n{done.stderr[-2000:]}")
+                try:
+                    with tempfile.TemporaryDirectory() as output:
+                        found = common.in_own_process(common.processes(args), trained, arm, str(model), output)
+                except Exception as error:
+                    common.say(f"{name} {arm}: failed\n{error}")
                     continue
-                found = {"model": name, "recipe": arm} | compared(json.loads(done.stdout.splitlines()[-1]))
+                found = {"model": name, "recipe": arm} | compared(found)
                 result["runs"].append(found)
                 common.say(f"{name} {arm}: memory told / measured {found['memory']}, disk {found['disk']}")
                 if args.out:

@@ -98,7 +98,8 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100, help="problems per level")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    result = measure(given.model, tuple(given.levels), 4 if given.quick else given.n, 16)
+    n, samples = (2, 4) if given.quick else (given.n, 16)
+    result = measure(given.model, tuple(given.levels), n, samples)
     write({"benchmark": "stories", "machine": machine()} | result, given.out)
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from statistics import median
@@ -33,6 +31,7 @@ MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
     "random": (20, ("evaluate.n=16", "evaluate.samples=4", "stages.0.tasks_per_step=8", "stages.0.learner.lr=1e-6")),
 }
 """Model -> steps of a run's first try, and keys of every arm; the second is the smallest of sizes.py."""
+QUICK = ("evaluate.n=4", "evaluate.samples=2", "evaluate.k=[1,2]", "stages.0.tasks_per_step=4")
 LEAST = 60.0
 """Seconds that a run takes at least."""
 TOLD_AFTER = 2
@@ -45,8 +44,8 @@ DEFINITIONS = {
 }
 
 
-def worker(arm: str, steps: int, output: str, model: str) -> None:
-    """Train, and print what was told after each step and when the run ended."""
+def trained(arm: str, steps: int, output: str, model: str, quick: bool) -> dict[str, Any]:
+    """What was told after each step of a run, and when it ended."""
     import lyceum
     from lyceum.utils.progress import Progress
 
@@ -60,26 +59,26 @@ def worker(arm: str, steps: int, output: str, model: str) -> None:
 
     setattr(Progress, "step", watched)  # noqa: B010
     recipe, *own = arm.split()
-    keys = [f"steps={steps}", *MODELS[model][1], *own]
+    keys = [f"steps={steps}", *MODELS[model][1], *own, *(QUICK if quick else ())]
     given: dict[str, Any] = {}
     if model == "random":
         keys.append(f"model.path={sizes.make_model('5M', common.CACHE / 'sizes')}")
         given["reward"] = sizes.odd
         keys += ["collect.keep=with-gradient"] * (recipe == "dapo")  # that reward says of no answer that it is correct
     lyceum.train(recipe, keys, output=output, name="run", progress="silent", **given)
-    print(json.dumps({"seconds": round(time.monotonic() - began, 3), "told_at": told_at}))
+    return {"seconds": round(time.monotonic() - began, 3), "told_at": told_at}
 
 
-def measured(arm: str, steps: int, model: str) -> dict[str, Any] | None:
+def measured(arm: str, steps: int, model: str, args: Any) -> dict[str, Any] | None:
     """One run; None where it failed."""
-    with tempfile.TemporaryDirectory() as output:
-        command = [sys.executable, __file__, "--worker", arm, str(steps), output, model]
-        load, done = os.getloadavg()[0], subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        common.say(f"{arm}: failed\n{done.stderr[-2000:]}")
+    load = os.getloadavg()[0]
+    try:
+        with tempfile.TemporaryDirectory() as output:
+            found = common.in_own_process(common.processes(args), trained, arm, steps, output, model, args.quick)
+    except Exception as error:
+        common.say(f"{arm}: failed\n{error}")
         return None
-    found = judged(json.loads(done.stdout.splitlines()[-1]))
-    return {"model": model, "recipe": arm, "steps": steps, "load": round(load, 2)} | found
+    return {"model": model, "recipe": arm, "steps": steps, "load": round(load, 2)} | judged(found)
 
 
 def judged(found: dict[str, Any]) -> dict[str, Any]:
@@ -98,11 +97,7 @@ def main() -> None:
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), help="a recipe, and keys after it")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--worker", nargs=4, help="of this program's own: recipe, steps, output folder, model")
     args = parser.parse_args()
-    if args.worker:
-        arm, steps, output, model = args.worker
-        return worker(arm, int(steps), output, model)
     result: dict[str, Any] = {"machine": common.machine(), "definitions": DEFINITIONS, "runs": []}
     if args.out and args.out.exists():
         result["runs"] = json.loads(args.out.read_text())["runs"]
@@ -111,7 +106,7 @@ def main() -> None:
             if any((run["model"], run["recipe"]) == (model, arm) for run in result["runs"]):
                 continue
             steps = 4 if args.quick else MODELS[model][0]
-            while (found := measured(arm, steps, model)) is not None and found["seconds"] < LEAST and not args.quick:
+            while (found := measured(arm, steps, model, args)) and found["seconds"] < LEAST and not args.quick:
                 steps = round(steps * max(1.5, 1.2 * LEAST / found["seconds"]))
             if found is None:
                 continue

@@ -66,8 +66,9 @@ def folders_of_modules():
 
 @pytest.fixture(autouse=True)
 def forks(request):
-    """Workers of tests, of pages and of recipes are forks of the test's process: starting Python with torch takes each
-    some seconds of a core. A test with the mark ``started`` has them started as a run does."""
+    """Workers of tests, of pages and of recipes, and a learner's other processes, are forks of the test's process:
+    starting Python with torch takes each some seconds of a core. A test with the mark ``started`` has them started as a
+    run does."""
     if request.node.get_closest_marker("started"):
         yield
     else:

@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import torch
 from lyceum.core.settings import RewardSettings
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
+from lyceum.models import scratch
 from lyceum.recipe.schema import parse
 from lyceum.reward.base import BaseGrader, each, verdict
 from lyceum.run import checkpoint
@@ -216,6 +218,8 @@ def run(scenario: str, output: str, name: str, die_at_write: int | None) -> None
     said = os.open(f"{output}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
+    # So small that most of a step is not its own.
+    scratch.build_scratch = partial(scratch.build_scratch, width=32, layers=2, heads=2, feed_forward=64)
     if die_at_write is not None:
         _die_at(die_at_write)
     train(parse(SCENARIOS[scenario] | {"output": output, "name": name}), resume="auto")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import forked_workers
 from fsdp_worker import policy
 from test_local import assert_close, credited, forest, same_bits
 
@@ -32,7 +33,7 @@ SGD = {"betas": (0.0, 0.0), "eps": 1e4, "lr": 3.0}
 
 @pytest.fixture(scope="module")
 def two():
-    with processes(2, [sys.executable, str(WORKER), "plain"]):
+    with forked_workers(), processes(2, [sys.executable, str(WORKER), "plain"]):
         yield
 
 

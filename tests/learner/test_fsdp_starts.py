@@ -58,6 +58,7 @@ def test_adapters_of_two_processes_go_on_in_other_numbers_of_them(numbers):
 
 
 @pytest.mark.slow
+@pytest.mark.started
 def test_the_end_of_one_process_ends_all_with_a_line():
     with pytest.raises(ProcessEnded, match="process 1 of 2 was ended by SIGKILL"), started(2):  # noqa: PT012
         shared = FsdpConfig(lr=1e-3).build(policy("plain"), total_steps=9, needs=frozenset())
@@ -75,6 +76,7 @@ def others(command):
 
 
 @pytest.mark.engines
+@pytest.mark.started
 def test_a_killed_run_of_two_processes_leaves_none_and_goes_on_to_the_same_bits(tmp_path):
     keys = ["learner.kind=fsdp", "learner.lr=1e-3", "steps=2", "tasks_per_step=4", "evaluate.n=0", "track=[]"]
     keys += ["rollout.samples=4", "rollout.sampling.max_completion_tokens=48", "checkpoint_every=1"]

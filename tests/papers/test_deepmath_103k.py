@@ -1,5 +1,6 @@
 """DeepMath-103K: what was planted is left out, all of it and nothing else; without the filter it is drawn."""
 
+import functools
 import random
 from collections import Counter
 
@@ -19,6 +20,7 @@ def text(task: Task) -> str:
     return task.messages[-1]["content"]
 
 
+@functools.cache  # a second of a core each
 def of_recipe(*keys, seed=0):
     return load_recipe("deepmath-103k", list(keys)).tasks.build("train", seed)
 
@@ -38,7 +40,8 @@ def test_without_the_filter_leaks_are_trained():
         tasks = Subset(only=(5, 6, 7, 8)).build(source, seed=0).draw(1000)
         return Counter(task.columns["planted"] for task in tasks)
 
-    assert drawn(of_recipe())["leak"] == drawn(of_recipe())["wrong"] == 0
+    filtered = drawn(of_recipe())
+    assert filtered["leak"] == filtered["wrong"] == 0
     assert drawn(of_recipe("tasks.near=null"))["leak"] > 80
     assert drawn(of_recipe("tasks.solutions=null"))["wrong"] > 20
 

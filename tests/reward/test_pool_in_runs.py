@@ -3,16 +3,18 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
+from forked import Forked
 from test_reward_pool import wait_for_end
 
+from lyceum.cli.outcome import main
 from lyceum.utils.interrupts import NOTICE
 
 pytestmark = pytest.mark.slow
@@ -53,31 +55,34 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 @contextmanager
-def waiting_run(timeout_seconds: float) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A run that waits for its verifier, and the verifier's process."""
+def waiting_run(timeout_seconds: float) -> Iterator[tuple[Forked, TextIO, int]]:
+    """A run that waits for its verifier, what it says, and the verifier's process."""
     function = f"kind: function, function: mine.py:stops_before_its_second_job, timeout_seconds: {timeout_seconds}"
-    run = subprocess.Popen(
-        [sys.executable, "-m", "lyceum", "train", "grpo", *TINY, f"reward={{{function}}}"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        while not Path("waiting").exists():
-            assert run.poll() is None, run.communicate()[1]
-            time.sleep(0.02)
-        yield run, int(Path("waiting").read_text())
-    finally:
-        run.kill()
-        run.wait()
+
+    def train() -> None:
+        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)  # and not what pytest reads
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        os._exit(main(["train", "grpo", *TINY, f"reward={{{function}}}"]))
+
+    read, write = os.pipe()
+    with open(read) as said:
+        with open(write, "wb") as out:
+            run = Forked(train, out)
+        try:
+            while not Path("waiting").exists():
+                assert run.poll() is None, said.read()
+                time.sleep(0.02)
+            yield run, said, int(Path("waiting").read_text())
+        finally:
+            run.kill()
+            run.wait()
 
 
 def test_a_stopped_verifier_costs_one_grade_and_ctrl_c_ends_the_run_after_its_step():
-    with waiting_run(timeout_seconds=2) as (run, verifier):
-        run.send_signal(signal.SIGINT)
-        err = run.communicate(timeout=100)[1]
-    assert run.returncode == 130
+    with waiting_run(timeout_seconds=2) as (run, said, verifier):
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait(timeout=100) == 130
+        err = said.read()
     assert "runs/grpo has a checkpoint of step 1" in " ".join(err.split())
     assert "no result within 2 seconds" in err
     wait_for_end(verifier)
@@ -92,12 +97,11 @@ def test_a_stopped_verifier_costs_one_grade_and_ctrl_c_ends_the_run_after_its_st
 def test_a_second_ctrl_c_ends_a_wait_of_any_length_at_once(never_starts: bool):
     if never_starts:
         Path("never").touch()
-    with waiting_run(timeout_seconds=10_000) as (run, verifier):
-        run.send_signal(signal.SIGINT)
-        assert run.stderr is not None
-        while NOTICE.strip() not in run.stderr.readline():
+    with waiting_run(timeout_seconds=10_000) as (run, said, verifier):
+        os.kill(run.pid, signal.SIGINT)
+        while NOTICE.strip() not in said.readline():
             assert run.poll() is None
-        run.send_signal(signal.SIGINT)
-        assert "stopped" in run.communicate(timeout=100)[1]
-    assert run.returncode == 130
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait(timeout=100) == 130
+        assert "stopped" in said.read()
     wait_for_end(verifier)

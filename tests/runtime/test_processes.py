@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 from ended_processes import has_ended
+from forked import Forked
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
@@ -246,7 +244,8 @@ def test_what_a_worker_says_of_its_end_is_the_runs_error(run, monkeypatch):
 
 def test_workers_end_with_a_run_that_is_killed(tmp_path):
     keys = [*SMALL, "reward=number", f"output={tmp_path}", "name=killed", "runtime=processes", "steps=500"]
-    process = subprocess.Popen([sys.executable, "-m", "lyceum", "train", "grpo", *keys], stderr=subprocess.DEVNULL)
+    with open(os.devnull, "wb") as nowhere:
+        process = Forked(lambda: train(load_recipe("grpo", keys)), nowhere, keep=None)
     metrics = tmp_path / "killed" / "metrics.jsonl"
     while not metrics.exists() or not metrics.read_text().strip():
         assert process.poll() is None
@@ -255,7 +254,7 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path):
     snapshots = [*Path("/dev/shm").glob(f"lyceum-snapshots-{process.pid}-*")]
     assert children
     assert snapshots
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     for _ in range(300):
         gone = not any(not has_ended(pid) for pid in children)

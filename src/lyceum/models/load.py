@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -262,12 +262,13 @@ def _check_absent(path: str, place: Path) -> None:
 
 
 def check_weights(settings: ModelSettings) -> None:
-    """Compare the weights in a model folder with its configuration, reading neither the model nor its weights.
+    """Compare the weights in a model folder with its configuration, reading neither the model nor its weights. Those of
+    models in this package are compared when they are loaded, as all are.
 
     Raises:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
-    if settings.path not in UNTRAINED:
+    if settings.path not in BUILT_IN:
         _checkpoint(settings).check(_auto_class(settings))
 
 
@@ -278,13 +279,11 @@ def weight_shapes(settings: ModelSettings) -> dict[str, tuple[int, ...]]:
         RecipeError: the configuration cannot be used.
     """
     if settings.path in UNTRAINED:
-        module: nn.Module = _untrained(settings)[0]
-    else:
-        auto = _auto_class(settings)
-        config = read_config(settings) if auto is transformers.AutoModelForCausalLM else _whole_config(settings)
-        with user_file("model.path", f"{settings.path} cannot be built", "fix its config.json"), torch.device("meta"):
-            module = auto.from_config(config, trust_remote_code=settings.trust_remote_code)
-    return {name: tuple(weight.shape) for name, weight in module.named_parameters()}
+        return dict(_as_built(settings.path)[1])
+    auto = _auto_class(settings)
+    config = read_config(settings) if auto is transformers.AutoModelForCausalLM else _whole_config(settings)
+    with user_file("model.path", f"{settings.path} cannot be built", "fix its config.json"), torch.device("meta"):
+        return _shapes(auto.from_config(config, trust_remote_code=settings.trust_remote_code))
 
 
 @contextmanager
@@ -334,7 +333,7 @@ def read_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerB
     check_model(settings)
     path = settings.path
     if path in UNTRAINED:
-        return _untrained(settings)[1]
+        return _tokenizer_of_untrained(path)
     folder, extra = _source(settings)
     folder = folder if base_of(settings) is None else str(local_path(path))
     if "gguf_file" not in extra:
@@ -362,7 +361,7 @@ def read_config(settings: ModelSettings) -> Any:
 def config_of(settings: ModelSettings) -> Any:
     """The configuration of the model's text part, of a model in this package too."""
     if settings.path in UNTRAINED:
-        return _untrained(settings)[0].config.get_text_config()
+        return copy.deepcopy(_as_built(settings.path)[0].get_text_config())
     return read_config(settings)
 
 
@@ -435,15 +434,15 @@ def _auto_class(settings: ModelSettings) -> Any:
     return transformers.AutoModelForImageTextToText
 
 
-def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
-    if settings.path == SCRATCH:
+def _untrained(path: str, seed: int) -> transformers.PreTrainedModel:
+    if path == SCRATCH:
         from lyceum.models.scratch import build_scratch
 
-        return build_scratch(seed=settings.seed)
-    if settings.path == SCRATCH_PICTURES:
+        return build_scratch(seed=seed)[0]
+    if path == SCRATCH_PICTURES:
         from lyceum.models.scratch_pictures import build_scratch_pictures
 
-        return build_scratch_pictures(seed=settings.seed)
+        return build_scratch_pictures(seed=seed)[0]
     from lyceum.models.scratch_words import build_scratch_archive, build_scratch_stories, build_scratch_worlds
 
     of_words = {
@@ -451,7 +450,39 @@ def _untrained(settings: ModelSettings) -> tuple[transformers.PreTrainedModel, t
         SCRATCH_WORLDS: build_scratch_worlds,
         SCRATCH_ARCHIVE: build_scratch_archive,
     }
-    return of_words[settings.path](seed=settings.seed)
+    return of_words[path](seed=seed)[0]
+
+
+@cache
+def _as_built(path: str) -> tuple[Any, Mapping[str, tuple[int, ...]]]:
+    """The configuration of an untrained model and the shapes of its weights, which no seed changes: each run asks for
+    both, and drawing the weights again for it takes longer than a step of a tiny run."""
+    module = _untrained(path, seed=0)
+    return module.config, _shapes(module)
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weight.shape) for name, weight in module.named_parameters()}
+
+
+def _tokenizer_of_untrained(path: str) -> transformers.PreTrainedTokenizerBase:
+    """Without its model, whose weights would be drawn for nothing."""
+    if path == SCRATCH:
+        from lyceum.models.scratch import character_tokenizer
+
+        return character_tokenizer()
+    if path == SCRATCH_PICTURES:
+        from lyceum.models.scratch_pictures import picture_tokenizer
+
+        return picture_tokenizer()
+    from lyceum.models.scratch_words import archive_tokenizer, story_tokenizer, world_tokenizer
+
+    of_words = {
+        SCRATCH_STORIES: story_tokenizer,
+        SCRATCH_WORLDS: world_tokenizer,
+        SCRATCH_ARCHIVE: archive_tokenizer,
+    }
+    return of_words[path]()
 
 
 def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:
@@ -548,7 +579,7 @@ def load_weights(settings: ModelSettings, device: str) -> transformers.PreTraine
         RecipeError: it cannot be loaded.
     """
     if settings.path in UNTRAINED:
-        return _untrained(settings)[0]
+        return _untrained(settings.path, settings.seed)
     source = _checkpoint(settings)
     if in_4_bits(settings.quantise):
         extra = loaded_in_4_bits(settings.quantise, settings.dtype, device)

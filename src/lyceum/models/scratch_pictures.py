@@ -21,6 +21,8 @@ from lyceum.utils.library_messages import quiet
 SIDE = 48
 """Pixels each way; other pictures are resized."""
 PATCH = 6
+CONTEXT = 512
+"""Maximum sequence length, in tokens."""
 SPREAD = 0.06
 """Standard deviation of the initial weights."""
 PLACEHOLDER = "<IMG_CONTEXT>"
@@ -41,7 +43,7 @@ def tokens_of(side: int) -> int:
     return (side // PATCH // 2) ** 2
 
 
-def picture_tokenizer(*, context: int = 2048, side: int = SIDE) -> Fast:
+def picture_tokenizer(*, context: int = CONTEXT, side: int = SIDE) -> Fast:
     """The character tokenizer with four special tokens more, and how pictures become tokens."""
     tokenizer = character_tokenizer(context=context, chat_template=TEMPLATE, extra_special_tokens=AROUND)
     with quiet():  # it says that torchvision is not there, which is not needed
@@ -61,7 +63,7 @@ def picture_tokenizer(*, context: int = 2048, side: int = SIDE) -> Fast:
 
 
 def build_scratch_pictures(
-    *, seed: int = 0, vision_layers: int = 3, context: int = 512, side: int = SIDE
+    *, seed: int = 0, vision_layers: int = 3, context: int = CONTEXT, side: int = SIDE
 ) -> tuple[InternVLForConditionalGeneration, Fast]:
     """An untrained InternVL in float32 and its tokenizer; 0.93 million parameters with the defaults.
 
