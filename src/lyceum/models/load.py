@@ -264,10 +264,12 @@ def _check_absent(path: str, place: Path) -> None:
 def check_weights(settings: ModelSettings) -> None:
     """Compare the weights in a model folder with its configuration, reading neither the model nor its weights.
 
+    Not those of this package: that they are of one model is known, and loading them compares them all the same.
+
     Raises:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
-    if settings.path not in UNTRAINED:
+    if settings.path not in BUILT_IN:
         _checkpoint(settings).check(_auto_class(settings))
 
 
