@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
-from lyceum.models.weights import Checkpoint, file_weights
+from lyceum.models.weights import Checkpoint, file_weights, largest_weight
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.library_messages import tell_once
 
@@ -321,6 +321,17 @@ def test_what_transformers_warns_of_while_it_loads_is_told_once(folder, caplog, 
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith(f"model.path: {folder}: transformers: The tied weights mapping")
     assert "we will NOT tie them" in line
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_largest_weight_is_told_by_magnitude_and_is_not_finite_where_one_is_not(dtype):
+    # -3 is the largest by magnitude: the maximum alone would give 2, and a norm of all of them sqrt(14).
+    weights = [torch.nn.Parameter(torch.tensor(values, dtype=dtype)) for values in ([[1.0, 2.0]], [-3.0])]
+    assert largest_weight(weights) == 3
+    for wrong in (float("nan"), float("inf"), -float("inf")):
+        spoilt = torch.nn.Parameter(torch.tensor([0.0, wrong], dtype=dtype))
+        assert not np.isfinite(largest_weight([*weights, spoilt]))
+        assert not np.isfinite(largest_weight([spoilt, *weights]))
 
 
 def test_loading_what_comes_with_the_package_says_nothing(caplog, capfd):

@@ -21,8 +21,10 @@ from lyceum.recipe.proof import (
 SMOLLM2 = "models/smollm2-135m-instruct"
 FLAT_ROLLOUT = f"rollout={FLAT}"
 
-GUESSES = [*stages(12, 2, 2, 1), "stages.0.tasks_per_step=16", "checkpoint_every=100"]
-"""Few steps of fine-tuning, after which the model guesses numbers, and of three stages with ever more turns."""
+GUESSES = [*stages(1, 2, 2, 1), "model={beside}/model"]
+"""Few steps of three stages with ever more turns."""
+A_GUESSER = short_start(12, 16, then=3, warmup=None)
+"""A run after which the model guesses numbers."""
 
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
@@ -45,7 +47,8 @@ LINES: dict[str, Proof] = {
     "adaptive-dapo": Proof(
         ["oversample/surplus", "groups_dropped"],
         {"stages.1.collect.oversample=null": "draw"},
-        WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
+        [*stages(1, 2, tasks=3), "model={beside}/model"],
+        beside=WRITES_PROGRAMS,
     ),
     "archive-base": Proof(["nll"], {"stages.0.tasks.vague=1": "generation"}, [*stages(1, 1, tasks=2)]),
     "areal": Proof(  # in fixed order: what it trains in its own depends on the clock (see tests/runtime/test_ready.py)
@@ -202,7 +205,8 @@ LINES: dict[str, Proof] = {
             "stages.offline.rollout.environment.imagined=false": "generation",
             "stages.offline.rollout.environment.critique=false": "generation",
         },
-        [*stages(12, 1), "stages.0.tasks_per_step=16", "stages.offline.data.tasks=2", "checkpoint_every=100"],
+        [*stages(1, 1), "stages.offline.data.tasks=2", "model={beside}/model"],
+        beside=[*short_start(12, 16, warmup=None), "stages.offline.data.tasks=1"],
     ),
     "infi-mmr": Proof(
         [LEARNS],
@@ -247,7 +251,8 @@ LINES: dict[str, Proof] = {
         ["reward/part/code/passed", LEARNS],
         {"reward={kind: code, score: share}": "grades"},
         given={"reward/part/code/passed": "tests passed, of which all or a share count"},
-        keys=WRITES_PROGRAMS + stages(17, 2, tasks=2)[2:],
+        keys=[*stages(1, 2, tasks=2), "model={beside}/model"],
+        beside=WRITES_PROGRAMS,
     ),
     "pictures-base": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "propa": Proof(
@@ -289,6 +294,7 @@ LINES: dict[str, Proof] = {
             "stages.longer.rollout.environment.max_turns=5": "generation",
         },
         GUESSES,
+        beside=A_GUESSER,
     ),
     "self": Proof(
         ["curriculum/easy/found", "kl/reference"],
@@ -330,6 +336,7 @@ LINES: dict[str, Proof] = {
             "credit.baseline=batch-mean": "credit",
         },
         GUESSES,
+        beside=A_GUESSER,
     ),
     "tulu3": Proof(
         ["nll", "pairs", "value_loss"],

@@ -9,6 +9,7 @@ import pytest
 from lyceum.core.sources import fitted, left_out, prompt_hashes, without
 from lyceum.core.types import LeftOut, Task
 from lyceum.models.load import load_tokenizer
+from lyceum.models.renderer import Renderer
 from lyceum.recipe.schema import load_recipe
 from lyceum.tasks.dataset import Dataset
 from lyceum.tasks.mixture import Mixture
@@ -137,6 +138,25 @@ def test_a_fine_tuning_stages_own_tasks_are_fitted_too(tmp_path: Path):
     [fitting] = [stage.fitting(0, tokenizer, 2048) for stage in dropping.stages if isinstance(stage, SupervisedStage)]
     assert fitting is not None
     assert prompts(fitting) == [row["prompt"] for row in GOOD]
+
+
+def test_a_stage_does_not_render_the_prompts_again_that_were_checked_before_it(tmp_path: Path, monkeypatch):
+    long = {"prompt": "1+" * 3000, "completion": "1"}
+    path = written(tmp_path, long, *({**row, "completion": row["answer"]} for row in GOOD))
+    own = {"kind": "dataset", "path": path, "heldout_share": 0, "bad_rows": "drop"}
+    recipe = load_recipe("sft", [("stages.0.tasks", own), "evaluate.n=0"])
+    tokenizer, rendered = load_tokenizer(recipe.model), list[str]()
+    render = Renderer.render
+    monkeypatch.setattr(Renderer, "render", lambda self, *a: (rendered.append(""), render(self, *a))[1])
+    [stage] = [stage for stage in recipe.stages if isinstance(stage, SupervisedStage)]
+    left = dict[bool, int]()
+    for checked in (False, True):
+        rendered.clear()
+        fitting = stage.fitting(0, tokenizer, 2048, checked=checked)
+        assert fitting is not None
+        assert prompts(fitting) == [row["prompt"] for row in GOOD]
+        left[checked] = len(rendered)
+    assert left == {False: 1 + len(GOOD), True: 1}  # the long row alone, to count its tokens
 
 
 def test_what_is_evaluated_on_is_not_trained_whatever_its_form(tmp_path: Path, caplog):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -15,18 +16,20 @@ from typing import Any
 
 from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.checkpoint import latest, load
+from lyceum.run.checkpoint import found as found_checkpoints
+from lyceum.run.checkpoint import load
 from lyceum.run.digests import FOLDER, first_difference, read_digests
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.train import train
-from lyceum.utils.errors import Interrupted
 
 USUAL = ("evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1")
 """Keys of every run of a proof."""
 BEFORE = ("evaluate.n=0", "track=[]", "digests=false", "checkpoint_every=0")
 """Keys of the run before it, of which nothing is compared."""
+WITHOUT = ("checkpoint_every=0",)
+"""Further keys of the run without the mechanism, which nothing goes on from."""
 
 Off = str | tuple[str, ...]
 
@@ -82,10 +85,19 @@ def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:
     def killed() -> bool:
         if any((run / "checkpoints").glob("step-*")):
             shutil.rmtree(left, ignore_errors=True)
-            shutil.copytree(run, left)
+            shutil.copytree(run, left, copy_function=copied)
         return False
 
     return trained(name, proof, folder / "whole", interrupted=killed), left
+
+
+def copied(source: str, target: str) -> None:
+    """Copy a run's file. Those of checkpoints, most of a run's bytes, never change: each is linked where it can be."""
+    if Path(source).parent.parent.name == "checkpoints":
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -112,6 +124,10 @@ def not_differing(name: str, proof: Proof, run: Path, folder: Path, off: Off, pa
     return [] if found == part else [f"{off}: the run first differs in {found}, and not in {part}"]
 
 
+class Differs(Exception):
+    """A run has left the other's bits: it ends there, and not by ``interrupted``, which would write a checkpoint."""
+
+
 def first_part_that_differs(name: str, proof: Proof, run: Path, folder: Path, off: tuple[str, ...]) -> str | None:
     """Where the run without the mechanism first differs from the other; it is not trained any further."""
     expected = without_metrics(read_digests(run))
@@ -120,12 +136,14 @@ def first_part_that_differs(name: str, proof: Proof, run: Path, folder: Path, of
         so_far = without_metrics(read_digests(folder / name))
         return first_difference({step: expected[step] for step in so_far if step in expected}, so_far)
 
-    def differs() -> bool:
+    def ended() -> bool:
         # An offline stage asks while it gathers its data too, before the first digest.
-        return (folder / name / FOLDER).exists() and found() is not None
+        if (folder / name / FOLDER).exists() and found() is not None:
+            raise Differs
+        return False
 
-    with contextlib.suppress(Interrupted):
-        trained(name, proof, folder, *off, interrupted=differs)
+    with contextlib.suppress(Differs):
+        trained(name, proof, folder, *off, *WITHOUT, interrupted=ended)
     difference = found()
     return None if difference is None else difference.part
 
@@ -173,9 +191,8 @@ def wrong_shares(name: str, lines: Sequence[Mapping[str, Any]]) -> list[str]:
 def keeps_state(left: Path) -> bool:
     """Whether a component has state of its own, which a plain ``grpo`` has not: all that the loop itself keeps there
     is what a curriculum that draws uniformly keeps."""
-    checkpoint = latest(left / "checkpoints")
-    assert checkpoint is not None
-    of_stage = load(checkpoint)["state"]["of_stage"]
+    newest = found_checkpoints(left / "checkpoints")[0]
+    of_stage = load(newest)["state"]["of_stage"]
     if (sampler := of_stage.get("sampler")) is None:
         return True
     parts = [of_stage.get(name) for name in ("credit", "objective", "also")]

@@ -24,6 +24,17 @@ CHECKED = 64
 """Number of tasks of a source whose prompts are rendered before a model is loaded."""
 
 
+def fitting_prompts(
+    key: str, source: TaskSource, tokenizer: transformers.PreTrainedTokenizerBase, limit: int
+) -> TaskSource:
+    """The tasks that :func:`check_prompts` gives, without rendering the prompts that it checks.
+
+    Raises:
+        RecipeError: of a dataset, where a prompt is refused, or none is left.
+    """
+    return fitted(source, TokenizerReader(key, tokenizer, limit))
+
+
 def check_prompts(
     key: str,
     source: TaskSource,

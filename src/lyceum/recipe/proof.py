@@ -93,14 +93,8 @@ GIVEN = {
 """What many mechanisms work on, and not what they do with it: no key of ``off`` has to change these metrics."""
 WITHOUT_PENALTY = {"reward=[task]": "grades"}
 
-WRITES_PROGRAMS = ["stages.0.steps=17", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"]
-"""Few steps of fine-tuning, after which the model writes functions, some of which are correct."""
-
-JUDGES = [
-    *("stages.0.steps=18", "stages.0.tasks_per_step=16", "stages.0.learner.warmup_steps=1"),
-    *("stages.1.steps=2", "stages.1.tasks_per_step=4"),
-]
-"""Few steps of fine-tuning, after which the model writes verdicts that can be read."""
+WRITES_PROGRAMS = short_start(17, 16)
+"""A run after which the model writes functions, some of which are correct."""
 
 
 def proof_of(recipe: str) -> Proof:

@@ -9,11 +9,11 @@ PROOFS = {
             "reward={kind: answer-consistency, extract: {after: '#'}, first_right: 1, second_right: 0}": "grades",
             "reward=task": "generation",
         },
+        [*stages(1, 1, 2), "stages.2.rollout.samples=4", "model={beside}/model"],
         # The fewest steps of fine-tuning after which the model answers at all.
-        [
-            *stages(1, 19, 2),
+        beside=[
+            *stages(1, 19, 1, tasks=1),
             *("stages.1.tasks_per_step=16", "stages.1.learner.lr=1e-3", "stages.1.learner.warmup_steps=1"),
-            "stages.2.rollout.samples=4",
         ],
     ),
 }

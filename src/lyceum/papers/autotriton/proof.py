@@ -6,6 +6,7 @@ PROOFS = {
     "autotriton": Proof(
         ["reward/part/format/failed", "reward/part/format"],
         {"reward=[code]": "grades"},
-        WRITES_PROGRAMS + stages(17, 2, tasks=3)[2:],
+        [*stages(1, 2, tasks=3), "model={beside}/model"],
+        beside=WRITES_PROGRAMS,
     ),
 }

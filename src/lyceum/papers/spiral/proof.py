@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 PROOFS = {
     "spiral": Proof(
@@ -14,6 +14,7 @@ PROOFS = {
             "stages.1.credit=reinforce": "credit",
             ("stages.1.guidance=[]", "stages.1.credit=group"): "generation",  # against the players of the evaluation
         },
-        [*stages(24, 3, tasks=2), "stages.0.tasks_per_step=8", "stages.0.learner.warmup_steps=1", "checkpoint_every=9"],
+        [*stages(1, 3, tasks=2), "model={beside}/model"],
+        beside=short_start(24, 8),
     ),
 }

@@ -1,11 +1,12 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import JUDGES, LEARNS, Proof
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 PROOFS = {
     "writing-zero": Proof(
         ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
         {"stages.1.reward.1.orders=both": "generation"},
-        JUDGES,
+        [*stages(1, 2), "model={beside}/model"],
+        beside=short_start(18, 16),
     ),
 }

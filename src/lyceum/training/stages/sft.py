@@ -22,7 +22,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.types import Exchange, Task, TaskSource
 from lyceum.models.demonstrations import demonstrated_episode
 from lyceum.models.frozen import copy_values
-from lyceum.models.prompts import check_prompts
+from lyceum.models.prompts import check_prompts, fitting_prompts
 from lyceum.training.stages.session import Session, StageLoop
 from lyceum.training.stages.stopping import Ending, UntilHeldOut, ends_in_words, last_step, note, steps_in_words
 from lyceum.utils.errors import RecipeError
@@ -82,15 +82,20 @@ class SupervisedStage(StageSettings):
         """The stage's tasks, of the run's seed."""
         return of_recipe if self.tasks is None else self.tasks.build("train", seed)
 
-    def fitting(self, seed: int, tokenizer: PreTrainedTokenizerBase, limit: int) -> TaskSource | None:
+    def fitting(
+        self, seed: int, tokenizer: PreTrainedTokenizerBase, limit: int, *, checked: bool = False
+    ) -> TaskSource | None:
         """The stage's own tasks whose prompts fit the context; None where it has none of its own.
 
+        Args:
+            checked: whether a check before the run has rendered their prompts.
         Raises:
             RecipeError: a prompt does not fit, and the tasks do not say that such rows are left out or cut.
         """
         if self.tasks is None:
             return None
-        return check_prompts(f"stages.{self.name}.tasks", self.tasks.build("train", seed), tokenizer, limit)
+        fit = fitting_prompts if checked else check_prompts
+        return fit(f"stages.{self.name}.tasks", self.tasks.build("train", seed), tokenizer, limit)
 
     def build(self, session: Session) -> SupervisedRun:
         return SupervisedRun(self, session)
@@ -107,7 +112,7 @@ class SupervisedRun(StageLoop):
         self.objective = settings.objective.build()
         tokenizer = session.policy.tokenizer
         limit = min(session.policy.context_length, int(tokenizer.model_max_length))
-        own = settings.fitting(session.seed, tokenizer, limit)
+        own = settings.fitting(session.seed, tokenizer, limit, checked=True)
         self.source = session.source if own is None else own
         tasks = len(self.source)
         self.steps = last_step(settings.steps, settings.epochs, tasks, settings.tasks_per_step)
