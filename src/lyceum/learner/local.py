@@ -50,7 +50,6 @@ from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.routers import Routers, routed
 from lyceum.models.tree_states import recomputed
-from lyceum.models.weights import largest_weight
 from lyceum.objective.base import MISMATCH, mismatch
 from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
@@ -420,12 +419,12 @@ class LocalLearner:
         return clip_gradients(self.parameters, self.config.max_grad_norm)
 
     def _apply(self) -> float:
-        """Change the weights by the gradients; returns the largest magnitude of them."""
+        """Change the weights by the gradients; returns the largest magnitude; nan or inf where one of them is."""
         self.optimizer.step()
         if self.config.optimizer != "adamw":
             # Its kernels change weights without autograd's knowledge, whose versions engines look at.
             torch.autograd.graph.increment_version(self.parameters)
-        return largest_weight(self.parameters)
+        return float(nn.utils.get_total_norm(self.parameters, norm_type=math.inf))
 
     def gradients(self, forest: Forest, credited: Credited, objective: Objective) -> Gradients:
         """Those of the whole forest in one batch, at the current weights, which stay as they are."""
@@ -807,15 +806,15 @@ class MicroBatchSums:
 
 
 def _kept(number: float | Tensor) -> float | Tensor:
-    return number.detach() if isinstance(number, Tensor) else number
+    return number.detach() if torch.is_tensor(number) else number
 
 
 def read(numbers: Sequence[float | Tensor]) -> list[float]:
     """Numbers, those of a device fetched from it at once."""
-    found = [0.0 if isinstance(number, Tensor) else float(number) for number in numbers]
+    found = [0.0 if torch.is_tensor(number) else float(number) for number in numbers]
     together: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
     for i, number in enumerate(numbers):
-        if isinstance(number, Tensor):
+        if torch.is_tensor(number):
             together.setdefault((number.device, number.dtype), []).append((i, number.reshape(())))
     for of_kind in together.values():
         values = torch.stack([number for _, number in of_kind]).tolist()

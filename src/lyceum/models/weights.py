@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -314,12 +314,6 @@ def _adapter_line(key: str, path: str) -> str:
         f"{key}: {path} holds a peft adapter and no model of its own; merge it into its base model first (peft: "
         "PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder), the tokenizer beside it)"
     )
-
-
-def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
-    """The largest magnitude; nan or inf where any of them is."""
-    with torch.no_grad():
-        return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
 
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:
