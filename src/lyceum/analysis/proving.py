@@ -13,10 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lyceum.analysis.differences import first_difference, read_digests
+from lyceum.analysis.sizes import require_fit
 from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import latest, load
-from lyceum.run.digests import FOLDER, first_difference, read_digests
+from lyceum.run.digests import FOLDER
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
@@ -62,7 +64,7 @@ def unproven(
 def train_before(name: str, proof: Proof, folder: Path) -> None:
     """Train what the recipe's brief run begins with."""
     if proof.beside is not None:
-        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]))
+        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]), checked=require_fit)
 
 
 def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
@@ -72,7 +74,11 @@ def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
 
 def trained(name: str, proof: Proof, folder: Path, *keys: str, **how: Any) -> Path:
     """A brief run in ``folder``."""
-    return train(load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]), **how)
+    return train(
+        load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]),
+        checked=require_fit,
+        **how,
+    )
 
 
 def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:

@@ -19,8 +19,8 @@ from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
+    from lyceum.analysis.sizes import Sizes
     from lyceum.recipe.schema import Recipe
-    from lyceum.training.sizes import Sizes
 
 
 @takes("lyceum.api:train", "name resume overwrite")
@@ -117,8 +117,8 @@ def rehearse(
     """Show what the run would begin with, and what it would take."""
     from rich.text import Text
 
+    from lyceum.analysis.rehearsal import rehearse as checked
     from lyceum.analysis.run_plan import plan, sizes_table
-    from lyceum.training.train import rehearse as checked
     from lyceum.utils.numbers import counted
 
     found = checked(recipe, resume=resume, overwrite=overwrite, card=card)
