@@ -15,6 +15,8 @@ from typing import Any
 
 from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.analysis.sizes import require_fit
+from lyceum.core.paper_folders import PROOF
+from lyceum.recipe.files import folder_of_recipe
 from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import latest, load
@@ -23,7 +25,7 @@ from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.train import train
-from lyceum.utils.errors import Interrupted
+from lyceum.utils.errors import Interrupted, RecipeError
 
 USUAL = ("evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1")
 """Keys of every run of a proof."""
@@ -31,6 +33,22 @@ BEFORE = ("evaluate.n=0", "track=[]", "digests=false", "checkpoint_every=0")
 """Keys of the run before it, of which nothing is compared."""
 
 Off = str | tuple[str, ...]
+
+
+def proof_of(recipe: str) -> Proof:
+    """The proof of a recipe that stands in a paper's folder.
+
+    Raises:
+        RecipeError: the recipe is in none, or its folder has no proof of it.
+    """
+    folder = folder_of_recipe(recipe)
+    if folder is None:
+        raise RecipeError(f"recipe: got {recipe!r}, which is in no paper's folder; allowed: one that is, with {PROOF}")
+    file = folder.path / PROOF
+    proofs = getattr(folder.load(file), "PROOFS", {}) if file.is_file() else {}
+    if not isinstance(proofs, dict) or not isinstance(found := proofs.get(recipe), Proof):
+        raise RecipeError(f"papers: {file} says nothing of {recipe!r}; allowed: PROOFS = {{{recipe!r}: Proof(...)}}")
+    return found
 
 
 def unproven(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.core.component import own_within
+from lyceum.reward.base import named_code
 from lyceum.utils.html import reward_is_accuracy
 from lyceum.utils.numbers import share, shown
 from lyceum.utils.progress import clock
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from lyceum.analysis.doctor.result import CheckResult
     from lyceum.analysis.grading.grade import Graded
     from lyceum.analysis.sparsity import Share, Sparsity
+    from lyceum.recipe.schema import Recipe
 
 MAX_LINES = 24
 """Maximum lines shown of a completion."""
@@ -180,6 +184,37 @@ def cost_lines(summary: Mapping[str, Any], *, planned: Mapping[str, int]) -> lis
 
 def count(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}".replace(",", " ")
+
+
+def closing_lines(run: Any, recipe: Recipe) -> list[Any]:
+    """What ``lyceum train`` ends with: accuracy, an example, the cost, and next commands.
+
+    Args:
+        run: a finished one, as ``lyceum.train`` returns it.
+    """
+    summary = run.summary
+    found: list[Any] = [""]
+    if summary.get("before") and summary.get("after"):
+        if summary["after"].get("overall"):
+            found += [held_out_table(summary["before"], summary["after"]), *few_lines(summary["after"])]
+        found += [*reward_lines(summary["before"], summary["after"]), *ungraded_lines(summary["after"])]
+    chosen = side_by_side(run.examples)
+    if chosen is not None:
+        found += ["", chosen]
+    found += ["", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), ""]
+    quoted, value = shlex.quote(str(run.path)), run.path / "value"
+    sees = (run.model / "preprocessor_config.json").is_file()
+    auto = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+    read = [recipe.tasks, recipe.evaluate, recipe.reward, recipe.evaluation_rollout, recipe.evaluation_engine]
+    trust = " trust_code=true" if named_code(recipe) or own_within(read) else ""
+    return [
+        *found,
+        f"report  {run.report}",
+        f"model   {run.model}   ({auto}.from_pretrained)",
+        *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
+        f"next    lyceum eval {quoted} --k 1,8,64{trust}",
+        f"        lyceum view {quoted} --open",
+    ]
 
 
 def accuracy_table(metrics: Mapping[str, Any]) -> Table:
