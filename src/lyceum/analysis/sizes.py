@@ -26,6 +26,7 @@ from lyceum.models.tree_attention import BLOCK_ELEMENTS, MASK_ELEMENTS
 from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import allow_code
 from lyceum.run.checkpoint import SHARD_BYTES
+from lyceum.run.folder import MOST_TRAJECTORIES
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
@@ -714,7 +715,7 @@ def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[
         models["kept models"] = sum((stage.steps - 1) // recipe.keep.every for stage in recipe.stages) * each
     models["rollouts"] = sum(
         len(range(recipe.rollouts_every, stage.steps + 1, recipe.rollouts_every))
-        * min(w.trees * w.rows, 256)
+        * min(w.trees * w.rows, MOST_TRAJECTORIES)
         * (TABLE_ROW + TABLE_TOKEN * w.completion)
         for stage, w in zip(recipe.stages, works, strict=True)
         if w.sequences
