@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from test_reward_pool import wait_for_end
 
-from lyceum.utils.interrupts import NOTICE
-
 pytestmark = pytest.mark.slow
 
 FUNCTION = """
@@ -95,7 +93,7 @@ def test_a_second_ctrl_c_ends_a_wait_of_any_length_at_once(never_starts: bool):
     with waiting_run(timeout_seconds=10_000) as (run, verifier):
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
-        while NOTICE.strip() not in run.stderr.readline():
+        while "Ctrl-C again stops now" not in run.stderr.readline():
             assert run.poll() is None
         run.send_signal(signal.SIGINT)
         assert "stopped" in run.communicate(timeout=100)[1]

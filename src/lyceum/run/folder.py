@@ -129,17 +129,6 @@ class Run:
         self._token_text: dict[int, str] = {}
 
     @classmethod
-    def start(cls, root: Path | str, name: str, recipe: Mapping[str, Any], **how: Any) -> Run:
-        """:meth:`claim` and :meth:`begin` in one call, where nothing has to be loaded in between."""
-        run = cls.claim(root, name, recipe, **how)
-        try:
-            run.begin()
-        except BaseException as error:
-            run.undo(error)
-            raise
-        return run
-
-    @classmethod
     def claim(
         cls,
         root: Path | str,
