@@ -744,7 +744,7 @@ RUN = {"steps": 4, "tasks_per_step": 3, "samples": 4, "requests": 4 * 3 * 4 * 3}
 
 
 def kills(options: Any, found: dict[str, Any]) -> Iterator[None]:
-    from lyceum.run.digests import first_difference, read_digests
+    from lyceum.analysis.differences import first_difference, read_digests
 
     wanted = 2 if options.quick else options.kills
     work = Path(tempfile.mkdtemp(prefix="agents-kills-"))

@@ -27,10 +27,10 @@ from typing import Any, Literal
 from common import arguments, machine, say, table, write
 
 from lyceum import evaluate
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.core.settings import Composition, RuntimeSettings
 from lyceum.core.waves import Grown, Grows, Wave
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.runtime.admission import may_begin, to_train
 from lyceum.training.train import train

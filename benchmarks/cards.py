@@ -2,7 +2,7 @@
 
     python benchmarks/cards.py --out benchmarks/results/cards.json [--page]
 
-Seconds. Figures are sums over counts and shapes (``training/sizes.py``): no weight is read and no card is used. The
+Seconds. Figures are sums over counts and shapes (``analysis/sizes.py``): no weight is read and no card is used. The
 configurations are those of Qwen2.5's text models. ``--page`` prints the table of docs/gpu.md.
 """
 
@@ -59,9 +59,9 @@ def told_of(name: str, folder: Path) -> dict[str, Any]:
     """Of a model, each way of training it: the peak, and which cards have as much."""
     from transformers import Qwen2Config
 
+    from lyceum.analysis.sizes import CARDS, told
     from lyceum.models.scratch import character_tokenizer
     from lyceum.recipe.schema import load_recipe
-    from lyceum.training.sizes import CARDS, told
 
     sizes = dict(MODELS[name])
     heads, key_heads = sizes.pop("heads")

@@ -143,7 +143,7 @@ def run(
 
 def killed(order: str, state: str, at: int, work: str, name: str, whole: Path | None) -> dict[str, int]:
     """What became of the groups of a run that was killed once."""
-    from lyceum.run.digests import first_difference, read_digests
+    from lyceum.analysis.differences import first_difference, read_digests
     from lyceum.run.trees import read_trees
     from lyceum.training.stages._ready import NUMBER
 

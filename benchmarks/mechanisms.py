@@ -27,10 +27,10 @@ sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.analysis.proving import acted, metrics, train_before, without_metrics
 from lyceum.recipe.proof import Proof
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_summary
 from lyceum.training.train import train
 from lyceum.utils.errors import RunError

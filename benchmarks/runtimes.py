@@ -25,9 +25,9 @@ sys.path.insert(0, str(HERE.parent / "tests/recipe"))
 
 from proofs import PROOFS
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.analysis.proving import brief_keys, metrics, train_before, trained
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.utils.errors import RecipeError
 
 QUICK = ("grpo",)

@@ -40,3 +40,11 @@ def forest_with_tool():
     leaf = drawn(answer, [12, 13])
     leaf.grade = Grade(1.0, steps=(JudgedStep(0, 1, 0.25), JudgedStep(1, 2, 0.5), JudgedStep(2, 4, -0.5)))
     return build_forest([Tree(Task("t", ()), [root])], decode=letters)
+
+
+def is_ancestor(forest, above, below):
+    """Whether token ``above[i]`` is on the path that ends in ``below[i]``, itself included."""
+    current = below.clone()
+    while bool((moving := (current != forest.ROOT) & (forest.position[current] > forest.position[above])).any()):
+        current = torch.where(moving, forest.parent[current], current)
+    return current == above

@@ -13,9 +13,9 @@ import pytest
 from lyceum import api
 from lyceum.analysis.comparison import jobs
 from lyceum.analysis.comparison.jobs import TrainingJob, run_jobs
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.cli.outcome import main
 from lyceum.recipe.schema import parse
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_recipe
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError

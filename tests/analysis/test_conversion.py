@@ -11,9 +11,9 @@ from lyceum.analysis.conversion.configuration import Configuration
 from lyceum.analysis.conversion.convert import PLACEHOLDER, convert
 from lyceum.analysis.conversion.read import read_configuration
 from lyceum.analysis.conversion.shell import commands
+from lyceum.analysis.rehearsal import rehearse
 from lyceum.cli.outcome import main
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.train import rehearse
 from lyceum.utils.documents import read_yaml
 from lyceum.utils.errors import RecipeError
 

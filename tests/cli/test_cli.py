@@ -17,11 +17,11 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from lyceum.analysis.run_plan import plan, warmup_notes
+from lyceum.analysis.sizes import told as told_sizes
 from lyceum.analysis.tables import held_out_table, side_by_side
 from lyceum.cli import main
 from lyceum.cli.train import resume_command
 from lyceum.recipe.schema import load_recipe
-from lyceum.training.sizes import told as told_sizes
 from lyceum.utils import progress
 
 TINY = [

@@ -8,8 +8,9 @@ import pytest
 import tiny_rewards  # noqa: F401 - its reward
 import torch
 
+from lyceum.analysis.differences import FirstDifference, first_difference
 from lyceum.cli import main
-from lyceum.run.digests import FirstDifference, digest, first_difference
+from lyceum.run.digests import digest
 
 TINY = [
     *("model=scratch", "evaluate.n=0", "tasks_per_step=2", "rollout.samples=2", "reward=test-letters", "digests=true"),

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 import torch
+from forest_fixtures import is_ancestor
 from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import Written, letters, random_trees, written
@@ -192,7 +193,7 @@ def test_a_token_is_an_ancestor_exactly_where_it_stands_on_the_path(seed):
     n = forest.n_tokens
     above, below = (x.flatten() for x in torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij"))
     expected = [a in above_of[b] for a, b in zip(above.tolist(), below.tolist(), strict=True)]
-    assert forest.is_ancestor(above, below).tolist() == expected
+    assert is_ancestor(forest, above, below).tolist() == expected
 
 
 @given(seeds, st.data())

@@ -16,6 +16,7 @@ from ended_processes import has_ended
 from fake_vllm import REPLIES, FakeVllm
 from vllm_requests import close, extend, jolted, tokens
 
+from lyceum.analysis.differences import read_digests
 from lyceum.analysis.proving import without_metrics
 from lyceum.cli import main
 from lyceum.core.settings import Composition
@@ -26,7 +27,6 @@ from lyceum.engine.vllm_server import VllmServerConfig
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
 from lyceum.rollout.flat import Flat
-from lyceum.run.digests import read_digests
 from lyceum.training.train import train
 from lyceum.utils.errors import Diverged, RecipeError, ServersLost
 

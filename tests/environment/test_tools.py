@@ -12,6 +12,7 @@ from tiny_models import plain_model, policy_like
 from user_tools import add, text
 
 from lyceum.analysis.measure import Measurement
+from lyceum.analysis.rehearsal import rehearse
 from lyceum.core.tree import Node
 from lyceum.core.types import Exchange, Grade, Origin, Sampling, Task
 from lyceum.engine.embedded import EmbeddedEngine
@@ -23,7 +24,7 @@ from lyceum.rollout.turns import Turns
 from lyceum.run.reader import read_recipe
 from lyceum.run.trees import read_trees
 from lyceum.runtime.in_process import InProcess
-from lyceum.training.train import check, rehearse, train
+from lyceum.training.train import check, train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import Interrupted, RecipeError
 

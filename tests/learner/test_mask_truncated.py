@@ -3,13 +3,13 @@ import torch
 from tiny_models import plain_model, policy_like
 
 import lyceum
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.core.component import kinds
 from lyceum.core.forest import build_forest
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Credited, Grade, Origin, Task
 from lyceum.learner.local import LocalConfig, LocalLearner
 from lyceum.objective.ppo_clip import PPOClip
-from lyceum.run.digests import first_difference, read_digests
 
 
 def tree(number):

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 import torch
+from forest_fixtures import is_ancestor
 from hypothesis import given
 from hypothesis import strategies as st
 from random_trees import letters, random_trees
@@ -141,7 +142,7 @@ def test_nothing_flows_between_trees_or_branches():
         at = int(forest.rows().index[1, 2])
         forest.token[at] += 50
         after = policy.forest_hidden(forest)
-    below = forest.is_ancestor(torch.full((forest.n_tokens,), at), torch.arange(forest.n_tokens))
+    below = is_ancestor(forest, torch.full((forest.n_tokens,), at), torch.arange(forest.n_tokens))
     assert 5 < below.sum() < forest.n_tokens - 5
     assert not torch.equal(before[at], after[at])
     torch.testing.assert_close(before[~below], after[~below], rtol=0, atol=0)

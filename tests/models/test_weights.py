@@ -10,10 +10,11 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CONFIGS, SMALL, plain_model
 from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
+from lyceum.learner.local import largest_weight
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
-from lyceum.models.weights import Checkpoint, file_weights, largest_weight
+from lyceum.models.weights import Checkpoint, file_weights
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.library_messages import tell_once
 

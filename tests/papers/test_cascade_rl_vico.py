@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.core.pictures import COMPRESSED, FULL
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder
 from lyceum.training.stages.session import Session
 from lyceum.training.train import check, train

@@ -5,6 +5,7 @@ A new recipe adds its line to ``LINES``; one in a paper's folder has it there, i
 
 from __future__ import annotations
 
+from lyceum.analysis.proving import proof_of
 from lyceum.core.paper_folders import shipped
 from lyceum.recipe.proof import (
     BRIEF,
@@ -13,7 +14,6 @@ from lyceum.recipe.proof import (
     WITHOUT_PENALTY,
     WRITES_PROGRAMS,
     Proof,
-    proof_of,
     short_start,
     stages,
 )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from begun_run import begun_run
 
 from lyceum.models.load import LoraSettings
 from lyceum.recipe.files import merged, read_merged
 from lyceum.recipe.schema import apply_overrides, load_recipe, parse, read_override, recipe_names, tasks_from_text
-from lyceum.run.folder import Run
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
@@ -252,12 +252,12 @@ def test_a_run_resumes_under_another_label_or_place_but_not_under_another_method
     from lyceum.recipe.resumed import MAY_DIFFER
 
     recipe = load_recipe("grpo", [*TINY, f"output={tmp_path}"])
-    Run.start(tmp_path, "grpo", recipe.resolved()).close()
+    begun_run(tmp_path, "grpo", recipe.resolved()).close()
     again = load_recipe("grpo", [*TINY, f"output={tmp_path}", "label=other"])
-    Run.start(tmp_path, "grpo", again.resolved(), resume=True, may_differ=MAY_DIFFER).close()
+    begun_run(tmp_path, "grpo", again.resolved(), resume=True, may_differ=MAY_DIFFER).close()
     changed = load_recipe("grpo", [*TINY, f"output={tmp_path}", "objective.clip_high=0.5"])
     with pytest.raises(RecipeError, match=r"clip_high: got 0\.5"):
-        Run.start(tmp_path, "grpo", changed.resolved(), resume=True, may_differ=MAY_DIFFER)
+        begun_run(tmp_path, "grpo", changed.resolved(), resume=True, may_differ=MAY_DIFFER)
 
 
 def test_a_run_that_an_earlier_version_began_goes_on(tmp_path):

@@ -12,6 +12,7 @@ from fake_task import NO_MODEL
 from leaves import grades, leaf, task
 from test_reward_pool import run
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.cli import main
 from lyceum.core.types import Grade
 from lyceum.environment.tools import Tools
@@ -23,7 +24,6 @@ from lyceum.reward.json_schema import JsonSchemaReward
 from lyceum.reward.math import Math
 from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.reward.regex import RegexReward
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost, RunError, ServersLost
 
 MARKS = """

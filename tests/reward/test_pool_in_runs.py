@@ -15,7 +15,6 @@ from forked import Forked
 from test_reward_pool import wait_for_end
 
 from lyceum.cli.outcome import main
-from lyceum.utils.interrupts import NOTICE
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +98,7 @@ def test_a_second_ctrl_c_ends_a_wait_of_any_length_at_once(never_starts: bool):
         Path("never").touch()
     with waiting_run(timeout_seconds=10_000) as (run, said, verifier):
         os.kill(run.pid, signal.SIGINT)
-        while NOTICE.strip() not in said.readline():
+        while "Ctrl-C again stops now" not in said.readline():
             assert run.poll() is None
         os.kill(run.pid, signal.SIGINT)
         assert run.wait(timeout=100) == 130

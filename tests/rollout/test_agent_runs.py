@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 

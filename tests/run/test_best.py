@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from begun_run import begun_run
 from transformers import LlamaForCausalLM
 
 import lyceum
 from lyceum.models.load import ModelSettings, load_policy
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.folder import Run
 from lyceum.tasks.chain import Chain
 from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RecipeError
@@ -25,7 +25,7 @@ def accuracy(mean: float) -> dict[str, float]:
 
 def test_the_best_stays_and_ties_go_to_the_earlier_one(tmp_path: Path):
     policy = load_policy(ModelSettings(path="scratch"))
-    with Run.start(tmp_path, "run", {"name": "run"}) as run, Progress(1) as progress:
+    with begun_run(tmp_path, "run", {"name": "run"}) as run, Progress(1) as progress:
         source = Chain().build("train", 0)
         session = Session(policy, run, progress, source, (), None, 0, lambda: False, 0, save_best=True)
         for step, mean in enumerate((0.5, 0.4, 0.5, 0.6, 0.6), 1):

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from begun_run import begun_run
 from folder_digest import digest
 
 from lyceum.analysis.comparison.result import compare
 from lyceum.cli import main
 from lyceum.recipe.schema import parse
 from lyceum.run import checkpoint
-from lyceum.run.folder import Run
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
@@ -122,11 +122,11 @@ def test_a_run_none_of_whose_checkpoints_is_whole_is_not_begun_again_over_them(c
 
 
 def test_files_that_are_no_steps_rollouts_are_left_alone(tmp_path):
-    with Run.start(tmp_path, "demo", {}) as run:
+    with begun_run(tmp_path, "demo", {}) as run:
         (run.path / "rollouts").mkdir()
         for name in ("step-abc.parquet", "step-000009.parquet"):
             (run.path / "rollouts" / name).write_text("")
-    with Run.start(tmp_path, "demo", {}, resume=True) as run:
+    with begun_run(tmp_path, "demo", {}, resume=True) as run:
         run.restore()
     assert [path.name for path in (run.path / "rollouts").iterdir()] == ["step-abc.parquet"]
 
@@ -187,7 +187,7 @@ def test_a_comparison_names_the_file_that_is_damaged(runs, tmp_path, name, conte
 def test_a_flipped_byte_of_a_rollout_file_never_ends_in_a_traceback(tmp_path, place, capsys):
     from test_folder import decode, tree_of
 
-    with Run.start(tmp_path, "demo", {}) as run:
+    with begun_run(tmp_path, "demo", {}) as run:
         file = run.rollouts(1, [tree_of(["4", "5"])], None, decode, always=True)
     content = bytearray(file.read_bytes())
     content[int(place * len(content))] ^= 0xFF

@@ -14,11 +14,12 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 import yaml
+from begun_run import begun_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Grade, Origin, Task
-from lyceum.run.folder import Run
+from lyceum.run import folder
 from lyceum.run.trackers import TensorBoard
 from lyceum.utils.atomic_files import atomic_write
 from lyceum.utils.errors import RecipeError
@@ -30,7 +31,7 @@ FINE = ("stages.*.steps", "name")
 
 
 def start(root, recipe=RECIPE, name="demo", rollouts_every=1, **how):
-    return Run.start(root, name, recipe, rollouts_every=rollouts_every, **how)
+    return begun_run(root, name, recipe, rollouts_every=rollouts_every, **how)
 
 
 def read_metrics(path):
@@ -157,7 +158,7 @@ def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
 def test_a_name_stays_inside_the_root(tmp_path, name):
     with pytest.raises(RecipeError, match="name: got"):
-        Run.start(tmp_path / "runs", name, RECIPE)
+        begun_run(tmp_path / "runs", name, RECIPE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +171,7 @@ def test_resuming_nothing_says_so(tmp_path):
 
 
 def test_two_processes_do_not_write_one_run(tmp_path):
-    begin = f"from lyceum.run.folder import Run; Run.start({str(tmp_path)!r}, 'demo', {RECIPE!r})"
+    begin = f"from lyceum.run.folder import Run; Run.claim({str(tmp_path)!r}, 'demo', {RECIPE!r}).begin()"
     code = f"{begin}; print('up', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -488,13 +489,15 @@ def test_advantages_of_other_trees_are_refused(tmp_path):
         run.rollouts(1, [tree_of(["4", "5"])], torch.zeros(3, 3), decode)
 
 
-def test_only_some_steps_and_whole_trees_are_written(tmp_path):
+def test_only_some_steps_and_whole_trees_are_written(tmp_path, monkeypatch):
     trees = [tree_of(["4", "5", "5"]) for _ in range(3)]
-    with start(tmp_path, rollouts_every=2, max_trajectories=7) as run:
+    monkeypatch.setattr(folder, "MOST_TRAJECTORIES", 7)
+    with start(tmp_path, rollouts_every=2) as run:
         assert run.rollouts(1, trees, None, decode) is None
         assert len(written(run, 3, trees, None, always=True)) == 6
         assert [row["tree"] for row in written(run, 2, trees, None)] == [0, 0, 0, 1, 1, 1]
-    with start(tmp_path, max_trajectories=2, overwrite=True) as run:
+    monkeypatch.setattr(folder, "MOST_TRAJECTORIES", 2)
+    with start(tmp_path, overwrite=True) as run:
         assert len(written(run, 1, trees, None)) == 2  # a tree that is too large is cut, not left out
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny_rewards  # noqa: F401 - its reward
+from begun_run import begun_run
 from folder_digest import digest
 from transformers import BertConfig, BertLMHeadModel
 
@@ -93,7 +94,7 @@ def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one_and_nothing_betw
 
 
 def start(root: Path, recipe=RECIPE, **how) -> Run:
-    return Run.start(root, "demo", recipe, **how)
+    return begun_run(root, "demo", recipe, **how)
 
 
 def finished(root: Path) -> dict[str, str]:

@@ -11,13 +11,13 @@ import torch
 from ended_processes import has_ended
 from forked import Forked
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
 from lyceum.learner.local import LocalLearner
 from lyceum.models.weights import load_trained
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import _worker, processes

@@ -10,8 +10,8 @@ from concurrent.futures import TimeoutError as Late
 
 import pytest
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.runtime import ray as rays
 from lyceum.runtime.ray import Cluster, Ray, WorkerHost, _known
 from lyceum.training.train import train

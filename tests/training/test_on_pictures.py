@@ -6,6 +6,7 @@ import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 from tiny_sight import noise
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.core.types import Observation, Task
 from lyceum.engine.embedded import EmbeddedEngine
 from lyceum.environment.look import Look, LookEnvironment
@@ -14,7 +15,6 @@ from lyceum.models.picture_tokens import ShownPictures
 from lyceum.models.prompts import TokenizerReader
 from lyceum.models.rates import PictureRates
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_run_folder
 from lyceum.run.trees import read_trees
 from lyceum.training.stages.online import OnlineRun

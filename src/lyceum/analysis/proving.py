@@ -14,15 +14,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lyceum.analysis.differences import first_difference, read_digests
+from lyceum.analysis.sizes import require_fit
+from lyceum.core.paper_folders import PROOF
+from lyceum.recipe.files import folder_of_recipe
 from lyceum.recipe.proof import DIFFERS, Proof
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.checkpoint import found as found_checkpoints
 from lyceum.run.checkpoint import load
-from lyceum.run.digests import FOLDER, first_difference, read_digests
+from lyceum.run.digests import FOLDER
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.train import train
+from lyceum.utils.errors import RecipeError
 
 USUAL = ("evaluate.n=0", "track=[]", "digests=true", "checkpoint_every=1")
 """Keys of every run of a proof."""
@@ -32,6 +37,22 @@ WITHOUT = ("checkpoint_every=0",)
 """Further keys of the run without the mechanism, which nothing goes on from."""
 
 Off = str | tuple[str, ...]
+
+
+def proof_of(recipe: str) -> Proof:
+    """The proof of a recipe that stands in a paper's folder.
+
+    Raises:
+        RecipeError: the recipe is in none, or its folder has no proof of it.
+    """
+    folder = folder_of_recipe(recipe)
+    if folder is None:
+        raise RecipeError(f"recipe: got {recipe!r}, which is in no paper's folder; allowed: one that is, with {PROOF}")
+    file = folder.path / PROOF
+    proofs = getattr(folder.load(file), "PROOFS", {}) if file.is_file() else {}
+    if not isinstance(proofs, dict) or not isinstance(found := proofs.get(recipe), Proof):
+        raise RecipeError(f"papers: {file} says nothing of {recipe!r}; allowed: PROOFS = {{{recipe!r}: Proof(...)}}")
+    return found
 
 
 def unproven(
@@ -65,7 +86,7 @@ def unproven(
 def train_before(name: str, proof: Proof, folder: Path) -> None:
     """Train what the recipe's brief run begins with."""
     if proof.beside is not None:
-        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]))
+        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]), checked=require_fit)
 
 
 def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
@@ -75,7 +96,11 @@ def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
 
 def trained(name: str, proof: Proof, folder: Path, *keys: str, **how: Any) -> Path:
     """A brief run in ``folder``."""
-    return train(load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]), **how)
+    return train(
+        load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]),
+        checked=require_fit,
+        **how,
+    )
 
 
 def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:

@@ -9,11 +9,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.analysis.sizes import Sizes, in_gib
 from lyceum.core.settings import StageSettings, TasksSettings
 from lyceum.models.load import BUILT_IN
 from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import part_names
-from lyceum.training.sizes import Sizes, in_gib
 from lyceum.utils.atomic_files import size
 from lyceum.utils.numbers import counted
 from lyceum.utils.threads import in_words

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.recipe.files import recipe_names
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.folder import differences
 from lyceum.run.reader import read_recipe, read_run_folder, read_summary
 from lyceum.utils.numbers import to_json

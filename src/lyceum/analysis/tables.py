@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.core.component import own_within
+from lyceum.reward.base import named_code
 from lyceum.utils.html import reward_is_accuracy
 from lyceum.utils.numbers import share, shown
 from lyceum.utils.progress import clock
 from lyceum.utils.terminal import printable
+
+if TYPE_CHECKING:
+    from lyceum.analysis.doctor.result import CheckResult
+    from lyceum.analysis.grading.grade import Graded
+    from lyceum.analysis.sparsity import Share, Sparsity
+    from lyceum.recipe.schema import Recipe
 
 MAX_LINES = 24
 """Maximum lines shown of a completion."""
@@ -176,6 +186,37 @@ def count(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}".replace(",", " ")
 
 
+def closing_lines(run: Any, recipe: Recipe) -> list[Any]:
+    """What ``lyceum train`` ends with: accuracy, an example, the cost, and next commands.
+
+    Args:
+        run: a finished one, as ``lyceum.train`` returns it.
+    """
+    summary = run.summary
+    found: list[Any] = [""]
+    if summary.get("before") and summary.get("after"):
+        if summary["after"].get("overall"):
+            found += [held_out_table(summary["before"], summary["after"]), *few_lines(summary["after"])]
+        found += [*reward_lines(summary["before"], summary["after"]), *ungraded_lines(summary["after"])]
+    chosen = side_by_side(run.examples)
+    if chosen is not None:
+        found += ["", chosen]
+    found += ["", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), ""]
+    quoted, value = shlex.quote(str(run.path)), run.path / "value"
+    sees = (run.model / "preprocessor_config.json").is_file()
+    auto = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+    read = [recipe.tasks, recipe.evaluate, recipe.reward, recipe.evaluation_rollout, recipe.evaluation_engine]
+    trust = " trust_code=true" if named_code(recipe) or own_within(read) else ""
+    return [
+        *found,
+        f"report  {run.report}",
+        f"model   {run.model}   ({auto}.from_pretrained)",
+        *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
+        f"next    lyceum eval {quoted} --k 1,8,64{trust}",
+        f"        lyceum view {quoted} --open",
+    ]
+
+
 def accuracy_table(metrics: Mapping[str, Any]) -> Table:
     """One row per level: pass@1, greedy, and pass@k and maj@k for every k; intervals go below if there are many."""
     tight: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
@@ -205,3 +246,133 @@ def accuracy_table(metrics: Mapping[str, Any]) -> Table:
 def _heading(metrics: Mapping[str, Any]) -> str:
     what = f"{metrics['model']} on {metrics['tasks_from']['kind']}"
     return f"{what}, % [95 % interval] of {metrics['samples']} samples per task"
+
+
+REPLAYED = (
+    ("loss", "loss"),
+    ("gradient norm", "gradient_norm"),
+    ("mean |coefficient|", "coefficient_mean_abs"),
+    ("coefficients not 0", "share_not_zero"),
+)
+"""Title -> metric of a side of a replay."""
+
+
+def _replay_table(found: Mapping[str, Any]) -> Table:
+    """Both sides' metrics, and the settings in which they differ."""
+    sides = Table()
+    sides.add_column("")
+    for name in ("the run's own", "replayed"):
+        sides.add_column(name, justify="right", overflow="fold")
+    for slot in ("credit", "objective"):
+        sides.add_row(slot, *(found[side][slot]["kind"] for side in ("own", "other")))
+    for key, values in found["changed"].items():
+        if not key.endswith(".kind"):
+            sides.add_row(key, *map(str, values))
+    sides.add_section()
+    for title, key in REPLAYED:
+        show = _percent if key.startswith("share") else _number
+        sides.add_row(title, *(show(found[side][key]) for side in ("own", "other")))
+    return sides
+
+
+def replay_lines(found: Mapping[str, Any]) -> list[Any]:
+    """A replay: what it was of, both sides as a table, and how far they agree."""
+    weights = found["weights"]
+    weights = "the initial model" if weights == "initial model" else Path(weights).name
+    lines: list[Any] = [
+        f"step {found['step']} of {found['run']}, from the weights of {weights}: "
+        f"{found['groups']} groups, {found['trajectories']} trajectories, {found['tokens']} trained tokens",
+        _replay_table(found),
+        f"sign flips: {_percent(found['sign_flips'])} of tokens; "
+        f"moved by one of them alone: {_percent(found['one_sided'])}",
+        f"correlation of the coefficients: {_number(found['correlation'])}; "
+        f"cosine of the gradients: {_number(found['cosine'])}",
+    ]
+    if found["recorded_loss"] is not None:
+        lines.append(f"loss that the run recorded, the mean of its updates: {_number(found['recorded_loss'])}")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def sparsity_table(found: Sparsity) -> Table:
+    """Shares that training left unchanged, by kind of tensor; numbers of layers are ``*``. Fits into 80 columns."""
+    title = f"weights of {found.model} that are unchanged from {found.base}, %"
+    rows = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows.add_column("tensors", overflow="fold")
+    for head in ("number", "elements", "in\nbfloat16", f"within\n{found.atol:g}", "equal", "rank,\n%"):
+        rows.add_column(head, justify="right")
+    for kind, unchanged in found.kinds.items():
+        rows.add_row(kind.removeprefix("model.").removeprefix("layers.").removesuffix(".weight"), *_cells(unchanged))
+    rows.add_section()
+    rows.add_row("all", *_cells(found.overall), style="bold")
+    return rows
+
+
+def _cells(share: Share) -> list[str]:
+    unchanged = [f"{100 * each:.1f}" for each in (share.close_bfloat16, share.close, share.equal)]
+    return [
+        str(share.tensors),
+        f"{share.elements:,}".replace(",", " "),
+        *unchanged,
+        "-" if share.rank is None else f"{100 * share.rank:.0f}",
+    ]
+
+
+def sparsity_lines(found: Sparsity) -> list[str]:
+    """What the columns of :func:`sparsity_table` mean, what was not compared, and how far two trainings overlap."""
+    said = [
+        f"in bfloat16: both rounded to bfloat16, differences up to {found.atol:g} count as none (arXiv:2505.11711). "
+        "rank: of that update, of its full rank.",
+        f"within {found.atol:g}, equal: as stored, in {found.stored}. Training in float32 changes nearly every weight "
+        "in some bit, most by less than bfloat16 can show: do not compare these columns with shares in bfloat16.",
+    ]
+    for which, names in (("base", found.only_in_base), ("model", found.only_in_model), ("", found.not_compared)):
+        if names:
+            what = f"only in the {which}" if which else "of integers, not compared"
+            said.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}")
+    if found.overlap is not None:
+        of = found.overlap
+        said.append(
+            f"overlap of the changed weights: {100 * of.of_first:.1f} % of the first's are the second's too (by chance "
+            f"{100 * of.chance_first:.1f}), {100 * of.of_second:.1f} % the other way round (by chance "
+            f"{100 * of.chance_second:.1f})"
+        )
+    return said
+
+
+def graded_table(found: Graded) -> Table:
+    """How many rows were graded, their accuracy, and the mean of each part."""
+    summary = Table(show_header=False)
+    summary.add_column("")
+    summary.add_column("", justify="right")
+    rows = [("rows", f"{found.rows}"), ("graded", f"{found.graded}"), ("ungraded", f"{found.ungraded}")]
+    if found.judged:
+        rows.append(("accuracy", f"{100 * found.correct / found.judged:.1f} %"))
+    if found.mean is not None:
+        rows.append(("mean score", f"{found.mean:.4g}"))
+    rows += [(f"mean of {name}", f"{value:.4g}") for name, value in found.parts.items()]
+    for name, value in rows:
+        summary.add_row(Text(name), Text(value))
+    return summary
+
+
+STYLES = {"ok": "green", "fails": "bold red", "note": "dim", "skipped": "yellow"}
+
+
+def checks_table(results: Sequence[CheckResult]) -> Table:
+    """A line for each result; where it fails, what is allowed and the cure below it."""
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, min_width=max(map(len, STYLES)))
+    lines.add_column(overflow="fold")
+    for result in results:
+        lines.add_row(Text(result.status, STYLES[result.status]), Text(f"{result.check}: {result.found}"))
+        if result.status == "fails":
+            lines.add_row("", Text(f"allowed: {result.allowed}\ncure: {result.cure}"))
+    return lines

@@ -28,8 +28,10 @@ from lyceum.analysis.doctor.request import DoctorRequest
 from lyceum.analysis.doctor.run import Report, examine
 from lyceum.analysis.grading.grade import Graded, Grading, Line
 from lyceum.analysis.measure import Accuracy, Measurement, model_settings
+from lyceum.analysis.push import push as upload
 from lyceum.analysis.replay import Replayed
 from lyceum.analysis.replay import replay as run_replay
+from lyceum.analysis.sizes import Sizes, sizes_of
 from lyceum.analysis.sparsity import Sparsity, SparsityPlan
 from lyceum.analysis.test_time.plan import SearchPlan
 from lyceum.analysis.test_time.result import SearchResult
@@ -44,8 +46,7 @@ from lyceum.models.policy import Policy
 from lyceum.recipe.files import described_recipes
 from lyceum.recipe.schema import Overrides, Recipe
 from lyceum.reward.function_registry import reward_settings
-from lyceum.run.push import push as upload
-from lyceum.training.sizes import Sizes
+from lyceum.training.train import Ready
 from lyceum.training.train import train as run_recipe
 from lyceum.utils import progress
 from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
@@ -126,13 +127,20 @@ def train(
             loaded, given = load_from_python(str(recipe), all_keys, until_done.enter_context(folder_for_rows()))
         until_done.enter_context(_displayed(progress))
         interrupts = until_done.enter_context(Interrupts())
+        sizes: list[Sizes] = []
+
+        def fits(ready: Ready) -> None:
+            sizes.append(sizes_of(ready))
+            sizes[0].require_fit()
+
         try:
             path = run_recipe(
                 loaded,
                 resume=resume,
                 overwrite=overwrite,
                 interrupted=interrupts.interrupted,
-                began=began,
+                checked=fits,
+                began=lambda threads, evaluated: began(threads, evaluated, sizes[0]),
                 given=given,
             )
         except Interrupted as stopped:

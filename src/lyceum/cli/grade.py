@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,6 @@ from lyceum.cli.options import takes
 from lyceum.cli.outcome import Failure
 from lyceum.cli.output import printing
 from lyceum.utils.errors import NOTHING_LEARNT
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from lyceum.analysis.grading.grade import Graded
 
 MOST_REASONS = 8
 """Maximum number of reasons in the table."""
@@ -54,10 +49,11 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
+        from lyceum.analysis.tables import graded_table
 
         each = out.line if as_json else None
         found = api.grade(file, overrides=keys or [], output=output, each=each, progress=out.progress, **how)
-        out.show(table(found))
+        out.show(graded_table(found))
         for reason, count in found.reasons.most_common(MOST_REASONS):
             out.show(f"{count} ungraded: {reason}")
         if len(found.reasons) > MOST_REASONS:
@@ -71,21 +67,3 @@ def command(
                 raise typer.Exit(NOTHING_LEARNT)
             why = next(iter(found.reasons))
             raise Failure(NOTHING_LEARNT, [f"none of the {found.rows} rows could be graded: {why}"])
-
-
-def table(found: Graded) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    summary = Table(show_header=False)
-    summary.add_column("")
-    summary.add_column("", justify="right")
-    rows = [("rows", f"{found.rows}"), ("graded", f"{found.graded}"), ("ungraded", f"{found.ungraded}")]
-    if found.judged:
-        rows.append(("accuracy", f"{100 * found.correct / found.judged:.1f} %"))
-    if found.mean is not None:
-        rows.append(("mean score", f"{found.mean:.4g}"))
-    rows += [(f"mean of {name}", f"{value:.4g}") for name, value in found.parts.items()]
-    for name, value in rows:
-        summary.add_row(Text(name), Text(value))
-    return summary

@@ -25,8 +25,7 @@ def command(
     For example: lyceum prove my-paper --papers path/to/my_paper
     """
     with printing(as_json) as out:
-        from lyceum.analysis.proving import unproven
-        from lyceum.recipe.proof import proof_of
+        from lyceum.analysis.proving import proof_of, unproven
         from lyceum.utils import progress
         from lyceum.utils.library_messages import quiet
 

@@ -44,7 +44,7 @@ def command(
 
 def rehearse(output: Output, run: Path, repository: str, which: Literal["model", "best"], *, public: bool) -> None:
     """Show the files that would be uploaded, and who could read them."""
-    from lyceum.run.push import files_to_upload
+    from lyceum.analysis.push import files_to_upload
     from lyceum.utils.atomic_files import size
 
     files = files_to_upload(run, repository, which=which)

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lyceum.cli.options import Json, takes
 from lyceum.cli.output import printing
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-ROWS = (
-    ("loss", "loss"),
-    ("gradient norm", "gradient_norm"),
-    ("mean |coefficient|", "coefficient_mean_abs"),
-    ("coefficients not 0", "share_not_zero"),
-)
 
 
 @takes("lyceum.api:replay", "step output")
@@ -50,58 +39,10 @@ def command(
     """
     with printing(as_json) as out:
         from lyceum import api
+        from lyceum.analysis.tables import replay_lines
 
         found = api.replay(run, step, keys or [], output=output, progress=out.progress).to_json()
         out.json(found)
-        out.show(
-            f"step {found['step']} of {found['run']}, from the weights of {_weights(found['weights'])}: "
-            f"{found['groups']} groups, {found['trajectories']} trajectories, {found['tokens']} trained tokens",
-            table(found),
-            *lines_of(found),
-        )
+        out.show(*replay_lines(found))
         if output is not None:
             out.show(f"written to {output}")
-
-
-def _weights(weights: str) -> str:
-    return "the initial model" if weights == "initial model" else Path(weights).name
-
-
-def table(found: Mapping[str, Any]) -> Table:
-    """Both sides' metrics, and the settings in which they differ."""
-    from rich.table import Table
-
-    sides = Table()
-    sides.add_column("")
-    for name in ("the run's own", "replayed"):
-        sides.add_column(name, justify="right", overflow="fold")
-    for slot in ("credit", "objective"):
-        sides.add_row(slot, *(found[side][slot]["kind"] for side in ("own", "other")))
-    for key, values in found["changed"].items():
-        if not key.endswith(".kind"):
-            sides.add_row(key, *map(str, values))
-    sides.add_section()
-    for title, key in ROWS:
-        show = percent if key.startswith("share") else number
-        sides.add_row(title, *(show(found[side][key]) for side in ("own", "other")))
-    return sides
-
-
-def lines_of(found: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"sign flips: {percent(found['sign_flips'])} of tokens; "
-        f"moved by one of them alone: {percent(found['one_sided'])}",
-        f"correlation of the coefficients: {number(found['correlation'])}; "
-        f"cosine of the gradients: {number(found['cosine'])}",
-    ]
-    if found["recorded_loss"] is not None:
-        lines.append(f"loss that the run recorded, the mean of its updates: {number(found['recorded_loss'])}")
-    return lines
-
-
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"

@@ -19,8 +19,8 @@ from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
+    from lyceum.analysis.sizes import Sizes
     from lyceum.recipe.schema import Recipe
-    from lyceum.training.sizes import Sizes
 
 
 @takes("lyceum.api:train", "name resume overwrite")
@@ -75,6 +75,7 @@ def command(
             return rehearse(output, loaded, resume=resume, overwrite=overwrite, replaced=replaced, card=on)
         from lyceum import api  # not before a mistake in a key is answered: it imports what evaluates and compares too
         from lyceum.analysis.run_plan import plan
+        from lyceum.analysis.tables import closing_lines
         from lyceum.run.checkpoint import DiskFull
         from lyceum.utils.atomic_files import FULL
 
@@ -103,7 +104,7 @@ def command(
         document = {"path": str(run.path), "model": str(run.model), "report": str(run.report), **run.summary}
         output.json(document)
         if not as_json:
-            close(output, run, loaded)
+            output.show(*closing_lines(run, loaded))
         if run.learnt is False:
             cause, *details = run.summary["nothing_learnt"]
             untold = details if as_json else []  # already printed when it happened
@@ -117,8 +118,8 @@ def rehearse(
     """Show what the run would begin with, and what it would take."""
     from rich.text import Text
 
+    from lyceum.analysis.rehearsal import rehearse as checked
     from lyceum.analysis.run_plan import plan, sizes_table
-    from lyceum.training.train import rehearse as checked
     from lyceum.utils.numbers import counted
 
     found = checked(recipe, resume=resume, overwrite=overwrite, card=card)
@@ -252,33 +253,3 @@ def replaced_parts(recipe: str, keys: Sequence[str]) -> str:
 
 def _kind_of(part: Any) -> str:
     return str(part.get("kind", "function")) if isinstance(part, dict) else str(part)
-
-
-def close(output: Output, run: Any, recipe: Recipe) -> None:
-    """Show accuracy, an example, the cost, and next commands."""
-    from lyceum.analysis.tables import cost_lines, few_lines, held_out_table, reward_lines, side_by_side, ungraded_lines
-    from lyceum.core.component import own_within
-    from lyceum.reward.base import named_code
-
-    summary = run.summary
-    output.show("")
-    if summary.get("before") and summary.get("after"):
-        if summary["after"].get("overall"):
-            output.show(held_out_table(summary["before"], summary["after"]), *few_lines(summary["after"]))
-        output.show(*reward_lines(summary["before"], summary["after"]), *ungraded_lines(summary["after"]))
-    chosen = side_by_side(run.examples)
-    if chosen is not None:
-        output.show("", chosen)
-    output.show("", *cost_lines(summary, planned={stage.name: stage.steps for stage in recipe.stages}), "")
-    quoted, value = shlex.quote(str(run.path)), run.path / "value"
-    sees = (run.model / "preprocessor_config.json").is_file()
-    auto = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
-    read = [recipe.tasks, recipe.evaluate, recipe.reward, recipe.evaluation_rollout, recipe.evaluation_engine]
-    trust = " trust_code=true" if named_code(recipe) or own_within(read) else ""
-    output.show(
-        f"report  {run.report}",
-        f"model   {run.model}   ({auto}.from_pretrained)",
-        *([f"value   {value}   (lyceum search {quoted} --value {shlex.quote(str(value))})"] if value.is_dir() else []),
-        f"next    lyceum eval {quoted} --k 1,8,64{trust}",
-        f"        lyceum view {quoted} --open",
-    )

@@ -268,13 +268,6 @@ class Forest:
     def with_columns(self, **columns: Tensor) -> Forest:
         return replace(self, columns={**self.columns, **columns})
 
-    def is_ancestor(self, above: Int[Tensor, " k"], below: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
-        """Whether token ``above[i]`` is on the path that ends in ``below[i]``, itself included."""
-        current = below.clone()
-        while bool((moving := (current != self.ROOT) & (self.position[current] > self.position[above])).any()):
-            current = torch.where(moving, self.parent[current], current)
-        return current == above
-
 
 @dataclass(frozen=True)
 class WrittenPart:

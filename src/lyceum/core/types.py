@@ -24,6 +24,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    Self,
     TypeVar,
     runtime_checkable,
 )
@@ -473,6 +474,15 @@ class Sampling(Settings):
     def usual_temperature(self) -> float:
         """The temperature; where a rule gives each token's (a recipe gives a number), the learner's."""
         return self.temperature if isinstance(self.temperature, int | float) else self.temperature.usual
+
+    def at_most(self, tokens: int) -> Self:
+        """The same distribution, limited to ``tokens`` tokens."""
+        return self.model_copy(update={"max_completion_tokens": tokens})
+
+    def affordable(self, written: int, budget: int) -> Self:
+        """The same distribution, limited to what a trajectory with ``written`` tokens may still write, and to a budget
+        (tokens); at least one token."""
+        return self.at_most(max(1, min(self.max_completion_tokens - written, budget)))
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ class OutcomeCredit(BaseCredit):
         last = forest.episode_rows
         reward = row_reward(forest, rows, self.penalty)[last]
         advantage: Any = self.advantage(reward, forest.group[last])
-        if not isinstance(advantage, Tensor) or advantage.shape != reward.shape:
+        if not torch.is_tensor(advantage) or advantage.shape != reward.shape:
             raise RunError(
                 f"credit: its function of (reward, group) returned {described(advantage)}; allowed: a tensor of shape "
                 f"{tuple(reward.shape)}, one advantage for each row"

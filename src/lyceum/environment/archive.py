@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Environment, Exchange, GradingContext, Observation, Task, TaskSource
-from lyceum.tasks.archive import Findings, Papers, after, found_by, papers_of, played, state_of, text_of
+from lyceum.tasks.archive import Findings, Papers, found_by, papers_of, played, state_of, text_of, with_found
 from lyceum.utils.errors import RecipeError
 
 
@@ -50,10 +50,10 @@ class PapersEnvironment:
         return state_of(state.papers, state.findings)
 
     async def step(self, state: Research, turn: Node, said: str, context: GradingContext) -> Observation[Research]:
-        papers = state.papers
-        now = Research(papers, after(papers, state.findings, said), state.answer)
+        place = found_by(state.papers, said)
+        now = replace(state, findings=with_found(state.findings, said, place))
         answer = now.findings.answer
-        messages = () if answer else ({"role": "user", "content": text_of(papers, said)},)
+        messages = () if answer else ({"role": "user", "content": text_of(state.papers, place)},)
         return Observation(
             now,
             messages,
@@ -61,5 +61,5 @@ class PapersEnvironment:
             end=bool(answer),
             key=self.key_of(now),
             calls=1,
-            failed=int(not answer and found_by(papers, said) is None),
+            failed=int(not answer and place is None),
         )

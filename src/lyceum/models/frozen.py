@@ -29,8 +29,8 @@ from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.terminal import quoted
 
 
-class TeacherSettings(Settings):
-    """A frozen model of the policy's own vocabulary, to learn from."""
+class FrozenModelSettings(Settings):
+    """A model that is loaded beside the policy."""
 
     path: PathText
     """``base`` (the small model in this package), a folder such as ``runs/NAME/model``, a hub name, a .gguf file."""
@@ -45,6 +45,10 @@ class TeacherSettings(Settings):
     @classmethod
     def _bare_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+
+class TeacherSettings(FrozenModelSettings):
+    """A frozen model of the policy's own vocabulary, to learn from."""
 
     def model(self, device: str) -> ModelSettings:
         """The same as settings of a model to load."""

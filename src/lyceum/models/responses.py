@@ -21,11 +21,11 @@ LONGEST = 100_000
 """Characters of a turn beyond which its calls are not read."""
 
 
-def _call(name: str, **how: Any) -> dict[str, Any]:
+def _call(**how: Any) -> dict[str, Any]:
     """A field of calls, each with its name and its arguments, which are the field's content."""
     return {
         "repeats": True,
-        "transform": {"type": "function", "function": {"name": name, "arguments": "{content}"}},
+        "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
         **how,
     }
 
@@ -35,76 +35,65 @@ def _tagged(pattern: str) -> dict[str, Any]:
     return {"content": "xml-inline", "content_args": {"tag_pattern": pattern, "value_parser": {"name": "text"}}}
 
 
+def _form(calls: Mapping[str, Any], thoughts: Mapping[str, Any] | None = None, **begins: str) -> Mapping[str, Any]:
+    """A form whose content is all that is neither a call nor a thought."""
+    before = {} if thoughts is None else {"thoughts": thoughts}
+    return {**begins, "fields": {**before, "tool_calls": calls, "content": {"repeats": True, "join": ""}}}
+
+
 _THINK = {"open": "<think>", "close": "</think>"}
-_REST = {"repeats": True, "join": ""}
 _QUOTED = {"string_delims": [['<|"|>', '<|"|>']], "unquoted_keys": True}
 
-HERMES: Mapping[str, Any] = {
-    "start_anchor_pattern": r"assistant(?:<\|end_header_id\|>|\|>)?\s*",
-    "fields": {
-        "thoughts": _THINK,
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close": "</tool_call>",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": _REST,
+HERMES = _form(
+    {
+        "open": "<tool_call>",
+        "close": "</tool_call>",
+        "repeats": True,
+        "content": "json",
+        "transform": {"type": "function", "function": "{content}"},
     },
-}
+    _THINK,
+    start_anchor_pattern=r"assistant(?:<\|end_header_id\|>|\|>)?\s*",
+)
 """``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``: Qwen 2.5 and 3, Hermes."""
 
 FORMS: Mapping[str, Mapping[str, Any]] = {
     "hermes": HERMES,
     # <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>: Qwen 3.5 and later, Nemotron 3.
-    "function-tags": {
-        "start_anchor": "<|im_start|>assistant\n",
-        "fields": {
-            "thoughts": _THINK,
-            "tool_calls": _call(
-                "{name}",
-                open_pattern=r"<tool_call>\s*<function=(?P<name>[^>\n]{1,200})>",
-                close="</tool_call>",
-                **_tagged(r"<parameter=(?P<key>[^>\n]{1,200})>\n?(?P<value>.*?)\n?</parameter>"),
-            ),
-            "content": _REST,
-        },
-    },
+    "function-tags": _form(
+        _call(
+            open_pattern=r"<tool_call>\s*<function=(?P<name>[^>\n]{1,200})>",
+            close="</tool_call>",
+            **_tagged(r"<parameter=(?P<key>[^>\n]{1,200})>\n?(?P<value>.*?)\n?</parameter>"),
+        ),
+        _THINK,
+        start_anchor="<|im_start|>assistant\n",
+    ),
     # <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>: GLM 4.5.
-    "argument-tags": {
-        "start_anchor": "<|assistant|>",
-        "fields": {
-            "thoughts": _THINK,
-            "tool_calls": _call(
-                "{name}",
-                open_pattern=r"<tool_call>(?P<name>[^\s<]{1,200})",
-                close="</tool_call>",
-                **_tagged(r"<arg_key>(?P<key>[^<]{1,200})</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"),
-            ),
-            "content": _REST,
-        },
-    },
+    "argument-tags": _form(
+        _call(
+            open_pattern=r"<tool_call>(?P<name>[^\s<]{1,200})",
+            close="</tool_call>",
+            **_tagged(r"<arg_key>(?P<key>[^<]{1,200})</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"),
+        ),
+        _THINK,
+        start_anchor="<|assistant|>",
+    ),
     # {"name": NAME, "parameters": {...}} as the whole turn: Llama 3.1 and later.
-    "bare-json": {
-        "start_anchor": "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "fields": {
-            "tool_calls": _call(
-                "{name}",
-                open_pattern=r'\{"name":\s*"(?P<name>[^"\n]{1,200})",\s*"parameters":\s*',
-                close_pattern=r"\}\s*(?:<\|eot_id\|>|<\|eom_id\|>|$)",
-                content="json",
-            ),
-            "content": _REST,
-        },
-    },
+    "bare-json": _form(
+        _call(
+            open_pattern=r'\{"name":\s*"(?P<name>[^"\n]{1,200})",\s*"parameters":\s*',
+            close_pattern=r"\}\s*(?:<\|eot_id\|>|<\|eom_id\|>|$)",
+            content="json",
+        ),
+        start_anchor="<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
     # Channels of analysis, commentary and final: gpt-oss.
     "harmony": {
         "start_anchor": "<|start|>assistant",
         "fields": {
             "thoughts": {"open": "<|channel|>analysis<|message|>", "close": "<|end|>", "repeats": True, "join": "\n"},
             "tool_calls": _call(
-                "{name}",
                 open_pattern=r"to=functions\.(?P<name>[^\s<]{1,200}?)(?:<\|channel\|>commentary)?\s*json<\|message\|>",
                 close="<|call|>",
                 content="json",
@@ -113,28 +102,21 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
         },
     },
     # <|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>}<tool_call|>: Gemma 4.
-    "call-braces": {
-        "start_anchor_pattern": r"<\|turn>model\n|<tool_response\|>",
-        "fields": {
-            "thoughts": {"open": "<|channel>thought\n", "close": "<channel|>"},
-            "tool_calls": _call(
-                "{name}",
-                open_pattern=r"<\|tool_call>call:(?P<name>\w{1,200})",
-                close="<tool_call|>",
-                content="json",
-                content_args=_QUOTED,
-            ),
-            "content": _REST,
-        },
-    },
+    "call-braces": _form(
+        _call(
+            open_pattern=r"<\|tool_call>call:(?P<name>\w{1,200})",
+            close="<tool_call|>",
+            content="json",
+            content_args=_QUOTED,
+        ),
+        {"open": "<|channel>thought\n", "close": "<channel|>"},
+        start_anchor_pattern=r"<\|turn>model\n|<tool_response\|>",
+    ),
     # [TOOL_CALLS][{"name": NAME, "arguments": {...}}]: Mistral.
-    "call-list": {
-        "start_anchor_pattern": r"\[/INST\]|\[/TOOL_RESULTS\]",
-        "fields": {
-            "tool_calls": {"open": "[TOOL_CALLS]", "close_pattern": r"</s>|$", "content": "json"},
-            "content": _REST,
-        },
-    },
+    "call-list": _form(
+        {"open": "[TOOL_CALLS]", "close_pattern": r"</s>|$", "content": "json"},
+        start_anchor_pattern=r"\[/INST\]|\[/TOOL_RESULTS\]",
+    ),
 }
 """Forms of calls, as transformers' response templates."""
 

@@ -10,7 +10,7 @@ of its path, so what it owns is a suffix of its path, and its queries attend cau
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Required, Self, TypedDict, Unpack, cast
@@ -18,7 +18,7 @@ from typing import Any, Protocol, Required, Self, TypedDict, Unpack, cast
 from jaxtyping import Float, Int
 
 from lyceum.models.rows import rows_hidden
-from lyceum.models.tree_states import branching
+from lyceum.models.tree_states import BRANCHED, branching
 from lyceum.utils.lazy_imports import F, Tensor, nn, torch, transformers
 
 IMPLEMENTATION = "lyceum"
@@ -178,7 +178,7 @@ def packed_hidden(
         return rows_hidden(body, tokens, rows.paths, rows.owned_from)
     if getattr(config, "attn_temperature_tuning", None):  # by positions that the layer counts itself
         seen.setdefault("past_key_values", PackedCache(position))
-    with _under(plan), branching(plan, body, tokens.device):
+    with _under(plan), branching(plan, tokens.device) if getattr(body, BRANCHED, False) else nullcontext():
         output = body(
             input_ids=tokens.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, lyceum_plan=plan, **seen
         )

@@ -30,7 +30,7 @@ SHORT = 16
 layers have another, in-place path for one token that follows a state."""
 _CACHES = ("past_key_values", "cache_params")
 """Names that transformers has for a layer's cache."""
-_MARK = "lyceum_states_branch"
+BRANCHED = "lyceum_states_branch"
 """Attribute of a transformer some of whose layers have states that branch."""
 _UPDATES = frozenset({"update_conv_state", "update_recurrent_state"})
 
@@ -310,12 +310,10 @@ def state_runs(runs: Branching | None) -> Iterator[None]:
         _running.reset(token)
 
 
-def branching(plan: AttentionPlan, body: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-    """The context of a forward of packed tokens: states, where the model's layers have some, branch by this plan.
-
-    Not where :func:`state_runs` says already how they do.
-    """
-    if not getattr(body, _MARK, False) or _running.get() is not None:
+def branching(plan: AttentionPlan, device: torch.device) -> AbstractContextManager[None]:
+    """The context of a forward of packed tokens through a model with ``BRANCHED``: its states branch by this plan,
+    unless :func:`state_runs` says already how they do."""
+    if _running.get() is not None:
         return nullcontext()
     of = cast("PathsPlan", plan)  # with the engine's plans, which hold keys, the engine says how states branch
     return state_runs(StateRuns(of.paths, of.owned_from, device))
@@ -350,7 +348,7 @@ def branch_states(model: transformers.PreTrainedModel) -> list[str]:
             found[kind.__name__] = None
     for module in model.modules() if found else ():
         if isinstance(module, transformers.PreTrainedModel):
-            setattr(module, _MARK, True)
+            setattr(module, BRANCHED, True)
     return list(found)
 
 
@@ -359,7 +357,7 @@ def unbranch_states(model: transformers.PreTrainedModel) -> None:
     own = {branching: kind for kind, branching in _branching.items()}
     for module in model.modules():
         module.__class__ = own.get(type(module), type(module))
-        module.__dict__.pop(_MARK, None)
+        module.__dict__.pop(BRANCHED, None)
 
 
 _branching: dict[type[nn.Module], type[nn.Module]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -314,16 +314,6 @@ def _adapter_line(key: str, path: str) -> str:
         f"{key}: {path} holds a peft adapter and no model of its own; merge it into its base model first (peft: "
         "PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder), the tokenizer beside it)"
     )
-
-
-def largest_weight(parameters: Sequence[nn.Parameter]) -> float:
-    """The largest magnitude; nan or inf where any of them is."""
-    with torch.no_grad():
-        if any(parameter.device.type != "cpu" for parameter in parameters):
-            return float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
-        # That norm takes a CPU nine times as long: 2.9 ms of each update of a million weights.
-        ends = [end.float() for parameter in parameters for end in parameter.aminmax()]
-        return float(torch.stack(ends).abs().max())
 
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:

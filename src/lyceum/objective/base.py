@@ -164,7 +164,7 @@ def loss_of_tokens(given: Any, batch: Batch) -> tuple[Float[Tensor, "R L"], Metr
             "(loss, {})"
         )
     loss, metrics = given
-    if not isinstance(loss, Tensor) or loss.shape != batch.logprob.shape:
+    if not torch.is_tensor(loss) or loss.shape != batch.logprob.shape:
         raise RunError(
             f"objective: its surrogate returned {described(loss)} as its loss; allowed: a tensor of shape "
             f"{tuple(batch.logprob.shape)}, one loss for each token, which objective.aggregate then sums"

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lyceum.core.paper_folders import PROOF
-from lyceum.recipe.files import folder_of_recipe
 from lyceum.run.digests import PARTS
-from lyceum.utils.errors import RecipeError
 
 BRIEF = ("steps=2", "tasks_per_step=4")
 BRIEFER = ("steps=2", "tasks_per_step=2")
@@ -95,19 +92,3 @@ WITHOUT_PENALTY = {"reward=[task]": "grades"}
 
 WRITES_PROGRAMS = short_start(17, 16)
 """A run after which the model writes functions, some of which are correct."""
-
-
-def proof_of(recipe: str) -> Proof:
-    """The proof of a recipe that stands in a paper's folder.
-
-    Raises:
-        RecipeError: the recipe is in none, or its folder has no proof of it.
-    """
-    folder = folder_of_recipe(recipe)
-    if folder is None:
-        raise RecipeError(f"recipe: got {recipe!r}, which is in no paper's folder; allowed: one that is, with {PROOF}")
-    file = folder.path / PROOF
-    proofs = getattr(folder.load(file), "PROOFS", {}) if file.is_file() else {}
-    if not isinstance(proofs, dict) or not isinstance(found := proofs.get(recipe), Proof):
-        raise RecipeError(f"papers: {file} says nothing of {recipe!r}; allowed: PROOFS = {{{recipe!r}: Proof(...)}}")
-    return found

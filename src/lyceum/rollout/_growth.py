@@ -56,18 +56,6 @@ def together(requests: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
     return [(node, count[path]) for path, node in first.items()]
 
 
-def at_most(sampling: Sampling, tokens: int) -> Sampling:
-    """The same distribution, limited to ``tokens`` tokens."""
-    return sampling.model_copy(update={"max_completion_tokens": tokens})
-
-
-def affordable(sampling: Sampling, start: Node, samples: int, context: Context) -> Sampling:
-    """The same distribution, limited to what a trajectory through ``start`` may still write when ``samples`` of them
-    share what is left of the task's budget equally; at least one token."""
-    left = sampling.max_completion_tokens - start.policy_tokens
-    return at_most(sampling, max(1, min(left, context.budget_left // samples)))
-
-
 def model_logprobs(leaf: Node) -> list[float]:
     """Model log-probability (nats) of every token below the prompt; 0 where the policy did not write."""
     return [

@@ -41,7 +41,6 @@ from lyceum.reward.user_code import (
     is_async,
     trusted_function,
 )
-from lyceum.rollout._growth import affordable
 from lyceum.rollout._program import AgentProgramError, in_thread, run_program
 from lyceum.tasks.episodes import EPISODES, LIBRARIES, play, room_for
 from lyceum.utils.aio import gather
@@ -174,7 +173,7 @@ class Agent(RolloutSettings):
     ) -> list[Node]:
         samples, root = n or self.samples, context.tree.root
         first, root.draws = root.draws, root.draws + samples
-        sampling = affordable(self.sampling, start, samples, context)
+        sampling = self.sampling.affordable(start.policy_tokens, context.budget_left // samples)
 
         async def one(number: int) -> EpisodeEnd:
             own = found is None and not self.program

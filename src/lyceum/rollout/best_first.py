@@ -14,7 +14,7 @@ from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, grow
 from lyceum.core.tree import Node, is_correct
 from lyceum.core.types import Context
-from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._growth import extend_to_end
 from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 
@@ -150,7 +150,7 @@ class BestFirstSearch:
             min(sampling.max_completion_tokens - place.node.policy_tokens, self.context.tokens_left(place.node), share)
             for place in best
         ]
-        requests = [(place.node, 1, at_most(sampling, n)) for place, n in zip(best, left, strict=True) if n > 0]
+        requests = [(place.node, 1, sampling.at_most(n)) for place, n in zip(best, left, strict=True) if n > 0]
         self.finished += await extend_to_end(self.context, requests)
 
     def is_done(self) -> bool:

@@ -11,7 +11,6 @@ from lyceum.core.needs import Gives
 from lyceum.core.settings import Composition, RolloutSettings
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
-from lyceum.rollout._growth import affordable, at_most
 
 
 class Flat(RolloutSettings):
@@ -41,10 +40,11 @@ class Flat(RolloutSettings):
 
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
-        sampling, limit = affordable(self.sampling, start, samples, context), self.tokens_per_step
+        sampling = self.sampling.affordable(start.policy_tokens, context.budget_left // samples)
+        limit = self.tokens_per_step
         if limit is None or limit >= sampling.max_completion_tokens:
             return await context.extend(start, samples, sampling)
-        leaves = await context.extend(start, samples, at_most(sampling, limit))
+        leaves = await context.extend(start, samples, sampling.at_most(limit))
         for leaf in leaves:
             if leaf.finish == "length" and context.tokens_left(leaf):
                 leaf.finish = None

@@ -33,7 +33,7 @@ from lyceum.core.types import (
 from lyceum.core.user_files import describe
 from lyceum.reward.pool import WorkerError
 from lyceum.reward.user_code import ending_its_call
-from lyceum.rollout._growth import affordable, at_most, end_before
+from lyceum.rollout._growth import end_before
 from lyceum.rollout._worlds import Worlds, is_world
 from lyceum.rollout.flat import Flat
 from lyceum.utils.aio import gather
@@ -203,7 +203,7 @@ class Conversation:
             failed = failure(settings.environment, error)
         if failed is None and start.key is None and isinstance(environment, NamesStates):
             start.key = environment.key_of(state)
-        sampling = affordable(settings.sampling, start, samples, context)
+        sampling = settings.sampling.affordable(start.policy_tokens, context.budget_left // samples)
         stops = (*sampling.stop, *(stop for stop in settings.environment.stops if stop not in sampling.stop))
         sampling = sampling.model_copy(update={"stop": stops})
         self.most = start.policy_tokens + sampling.max_completion_tokens
@@ -226,7 +226,7 @@ class Conversation:
         node = self.context.tree.add_prompt(tokens, self.context.decode(tokens))
         left = self.context.tokens_left(node)
         full = None if left else Grade.ungraded(f"{named(self.settings.environment)}: it begins with more than fits")
-        return replace(self.begin, node=node, state=life, sampling=at_most(self.begin.sampling, left), failure=full)
+        return replace(self.begin, node=node, state=life, sampling=self.begin.sampling.at_most(left), failure=full)
 
     async def extend(self, place: TurnStart, n: int, *, entropy: bool = False) -> list[Node]:
         return await self.context.extend(place.node, n, place.sampling, keep=True, entropy=entropy)
@@ -261,7 +261,7 @@ class Conversation:
         leaves = place.left if turn in answer.path() else (*place.left, turn)
         turn.others = []
         left = min(left, self.context.tokens_left(answer))
-        return TurnStart(answer, observed.state, place.turn + 1, "", at_most(place.sampling, left), leaves)
+        return TurnStart(answer, observed.state, place.turn + 1, "", place.sampling.at_most(left), leaves)
 
     async def observed(self, place: TurnStart, turn: Node) -> Observation[Any] | None:
         """The environment's answer; None where it has none, which leaves the trajectory ungraded.

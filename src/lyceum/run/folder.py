@@ -58,6 +58,9 @@ MOST_CHECKED_BYTES = 256 << 20
 """Of a resumed run's records so many are read again, the newest: some tenths of a second. All sizes are compared."""
 MOST_NAMED = 5
 
+MOST_TRAJECTORIES = 256
+"""Maximum trajectories that the table of a step's rollouts has."""
+
 _NAMES = (*FILES, *(name + DAMAGED for name in FILES))
 
 WAYS = "another name, or overwrite=true (--overwrite) to replace it"
@@ -94,7 +97,6 @@ class Run:
         curves: Sequence[Curves],
         keep: int,
         rollouts_every: int,
-        max_trajectories: int,
     ) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
@@ -118,7 +120,6 @@ class Run:
         self._examples: list[dict[str, Any]] = []
         self._keep = keep
         self._rollouts_every = rollouts_every
-        self._max_trajectories = max_trajectories
         self._restored = not resumed
         self._began = time.perf_counter()
         self._time_before = 0.0
@@ -126,17 +127,6 @@ class Run:
         self._records: dict[str, list[int]] = {}  # of each step's files: size and CRC-32, as they were written
         self._metrics = Metrics(path, curves)
         self._token_text: dict[int, str] = {}
-
-    @classmethod
-    def start(cls, root: Path | str, name: str, recipe: Mapping[str, Any], **how: Any) -> Run:
-        """:meth:`claim` and :meth:`begin` in one call, where nothing has to be loaded in between."""
-        run = cls.claim(root, name, recipe, **how)
-        try:
-            run.begin()
-        except BaseException as error:
-            run.undo(error)
-            raise
-        return run
 
     @classmethod
     def claim(
@@ -151,7 +141,6 @@ class Run:
         with_defaults: Callable[[dict[str, Any]], dict[str, Any]] = dict,
         keep: int = 2,
         rollouts_every: int = 10,
-        max_trajectories: int = 256,
         track: Sequence[Tracker] = ("tensorboard",),
     ) -> Run:
         """Hold ``root/name`` for a new run, or for the existing one. Existing files are not changed.
@@ -166,7 +155,6 @@ class Run:
             with_defaults: fills in keys that are missing in the recipe of a run of an earlier version.
             keep: number of checkpoints kept.
             rollouts_every: :meth:`rollouts` writes every this many steps.
-            max_trajectories: maximum trajectories written per such step.
             track: trackers that draw its curves.
         Raises:
             RecipeError: there is a run that this may not touch, another process writes it, or nothing to resume.
@@ -190,7 +178,6 @@ class Run:
                 curves=open_curves(track, path, recipe),
                 keep=keep,
                 rollouts_every=rollouts_every,
-                max_trajectories=max_trajectories,
             )
         except BaseException:
             _let_go(lock, made)
@@ -378,8 +365,8 @@ class Run:
             return None
         from lyceum.run.rollout_table import as_parquet, trajectory_table  # here: imports pyarrow, which is slow
 
-        limit, known = self._max_trajectories, self._token_text
-        table = trajectory_table(step, trees, advantage, decode, limit=limit, token_text=known)
+        known = self._token_text
+        table = trajectory_table(step, trees, advantage, decode, limit=MOST_TRAJECTORIES, token_text=known)
         return self._write_record("rollouts", f"step-{step:06d}.parquet", as_parquet(table))
 
     def digests(self, step: int, by_room: Mapping[str, Any]) -> None:

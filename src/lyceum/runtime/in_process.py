@@ -387,7 +387,7 @@ class TaskContext:
         progress: float = 0.0,
     ) -> None:
         self.task, self.step, self.progress = task, step, progress
-        self._runtime, self._key, self._place, self._role = runtime, key, place, ""
+        self._runtime, self._key, self._place, self._role, self._model = runtime, key, place, "", 0
         self._changes: tuple[Callable[[Sampling], Sampling], ...] = ()
         self._entropy = False
         self._budget = Budget(runtime.max_tokens_per_task)
@@ -421,7 +421,7 @@ class TaskContext:
 
     def acting(self, role: str, task: Task | None = None) -> TaskContext:
         acting = copy(self)
-        acting._role, acting.task = role, task or self.task
+        acting._role, acting._model, acting.task = role, self._runtime.roles.model(role, self.step), task or self.task
         return acting
 
     def with_sampling(self, change: Callable[[Sampling], Sampling], *, entropy: bool = False) -> TaskContext:
@@ -486,7 +486,6 @@ class TaskContext:
             sampling = change(sampling)
         written = assistant_tokens(node) if sampling.stop or sampling.constraint is not None else 0
         order = (self._place, node.address, *draws[:1])
-        role, model = self._role, self._runtime.roles.model(self._role, self.step)
         path = node.path_tokens()
         request = Request(
             path,
@@ -497,7 +496,7 @@ class TaskContext:
             written=written,
             top=top,
             entropy=entropy or self._entropy,
-            model=model,
+            model=self._model,
         )
         drawn = await self._runtime.engine.extend(request)
         sampled = sum(len(continuation.tokens) for continuation in drawn)
@@ -511,7 +510,7 @@ class TaskContext:
         if drawn:
             node.note_experts(drawn[0].prefix_experts)
         children = [
-            node.add_drawn(c, texts[tuple(c.tokens)], number=number, role=role, model=model)
+            node.add_drawn(c, texts[tuple(c.tokens)], number=number, role=self._role, model=self._model)
             for number, c in zip(draws, drawn, strict=True)
         ]
         if node.parent is not None:  # decoded alone they may lack a space, or begin inside a character

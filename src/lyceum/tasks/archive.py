@@ -164,10 +164,14 @@ def found_by(papers: Papers, command: str) -> int | None:
 
 def after(papers: Papers, now: Findings, command: str) -> Findings:
     """What a command leads to: the same findings where it shows nothing new, or is none."""
+    return with_found(now, command, found_by(papers, command))
+
+
+def with_found(now: Findings, command: str, place: int | None) -> Findings:
+    """The findings and what a command adds that shows this passage."""
     verb, _, words = command.strip().partition(" ")
     if verb == ANSWER:
         return replace(now, answer=words)
-    place = found_by(papers, command)
     return now if place is None else replace(now, found=tuple(sorted({*now.found, place})))
 
 
@@ -180,9 +184,8 @@ def played(papers: Papers, commands: Sequence[str]) -> Findings:
     return now
 
 
-def text_of(papers: Papers, command: str) -> str:
-    """What a command is answered."""
-    place = found_by(papers, command)
+def text_of(papers: Papers, place: int | None) -> str:
+    """What a command is answered that shows this passage."""
     return NOTHING if place is None else str(papers.entries[place])
 
 
@@ -213,7 +216,7 @@ def episode(papers: Papers, rng: random.Random, vague: float, turns: int) -> lis
             command, then = f"{SEARCH} {relation} {name}", who[relation, name]
         else:
             return [*exchanges, Exchange(f"{ANSWER} {name}", "")]
-        exchanges.append(Exchange(command, text_of(papers, command)))
+        exchanges.append(Exchange(command, text_of(papers, found_by(papers, command))))
         name = then
     return exchanges
 

@@ -16,14 +16,13 @@ from lyceum.core.component import own_within
 from lyceum.core.settings import EngineSettings, StageSettings
 from lyceum.core.sources import gradable, left_out, prompt_hashes, without
 from lyceum.core.tree import Tree
-from lyceum.core.types import LeftOut, StageRun, Task, TaskSource
+from lyceum.core.types import LeftOut, StageRun, TaskSource
 from lyceum.evaluation.held_out import EvaluationResult, Evaluator, begun, first_tasks
 from lyceum.models.frozen import check_reference, check_teacher
 from lyceum.models.limits import context_of
 from lyceum.models.load import bytes_of, load_policy, load_tokenizer, save_policy
 from lyceum.models.policy import Policy
 from lyceum.models.prompts import check_prompts, say_left_out
-from lyceum.models.renderer import Renderer
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Recipe, by_clock
 from lyceum.reward.base import Combined, allow_code, combine, named_code
@@ -32,12 +31,11 @@ from lyceum.run.checkpoint import CheckpointError
 from lyceum.run.files import changed, check_output, checksums, input_paths
 from lyceum.run.folder import INITIAL, KEPT, Run
 from lyceum.run.trackers import require_login
-from lyceum.training.sizes import Sizes, told
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
 from lyceum.training.stages.session import Session
-from lyceum.training.stages.sft import SupervisedStage, episode_of
+from lyceum.training.stages.sft import SupervisedStage
 from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
@@ -61,7 +59,8 @@ def train(
     resume: bool | Literal["auto"] = False,
     overwrite: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
-    began: Callable[[int, int, Sizes], None] = lambda threads, evaluated, sizes: None,
+    checked: Callable[[Ready], None] = lambda ready: None,
+    began: Callable[[int, int], None] = lambda threads, evaluated: None,
     given: Given | None = None,
 ) -> Path:
     """Run a recipe; returns the run folder.
@@ -71,8 +70,8 @@ def train(
         overwrite: replace the run of that name.
         interrupted: called between steps, and between tasks of the first and last evaluation; True stops the run with
             a checkpoint.
-        began: called when everything was checked, before a model is loaded, with the number of threads, of the tasks
-            that are evaluated, and what the run will take.
+        checked: called before the run's folder is claimed or replaced; what it raises leaves that as it is.
+        began: called before a model is loaded, with the number of threads, and of the tasks that are evaluated.
         given: files that the recipe's run keeps in its folder, which are elsewhere as yet.
     Raises:
         RecipeError: something cannot work, found before any model was loaded.
@@ -86,12 +85,12 @@ def train(
     ``nothing_learnt`` has the cause.
     """
 
-    recipe, source, held_out, tokenizer = _ready(recipe, given, own=resume is not False and not overwrite)
-    sizes = _told(recipe if given is None else given.recipe, source, tokenizer, _evaluated(recipe, held_out))
-    sizes.require_fit()
-    with _claimed(recipe, resume=resume, overwrite=overwrite) as run:
-        threads = _threads(recipe, run)
-        began(threads, _evaluated(recipe, held_out), sizes)
+    ready = get_ready(recipe, given, own=resume is not False and not overwrite)
+    checked(ready)
+    recipe, source, held_out = ready.recipe, ready.source, ready.held_out
+    with claimed(recipe, resume=resume, overwrite=overwrite) as run:
+        threads = threads_of(recipe, run)
+        began(threads, ready.evaluated)
         if run.complete:
             run.begin()
         else:
@@ -104,107 +103,35 @@ def train(
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """What a run would begin with.
+class Ready:
+    """What everything was checked of, before a model is loaded.
 
     Attributes:
-        tasks: how many there are to train on; None where the first stage trains on a file of completions.
-        held_out: how many there are to evaluate on; 0 where nothing is evaluated.
-        evaluated: how many of them are.
-        first: the first task, or the first row of that file.
-        prompt: its prompt, as the model's chat template writes it.
-        tokens: of that prompt.
-        threads: of the CPU.
-        sizes: of memory and disk.
+        recipe: the run's, which evaluates only what can be.
+        files: the same with the files that were passed in where they are now.
+        source, held_out: the tasks to train on, and those to evaluate on.
     """
 
-    tasks: int | None
-    held_out: int
-    evaluated: int
-    first: Task
-    prompt: str
-    tokens: int
-    threads: int
-    sizes: Sizes
+    recipe: Recipe
+    files: Recipe
+    source: TaskSource
+    held_out: TaskSource
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def evaluated(self) -> int:
+        """Number of tasks that the recipe's evaluations take."""
+        return min(self.recipe.evaluate.n, len(self.held_out))
 
 
-def rehearse(
-    recipe: Recipe, *, resume: bool | Literal["auto"] = False, overwrite: bool = False, card: str | None = None
-) -> Rehearsal:
-    """Everything that :func:`train` does before it loads a model; nothing is written.
+def get_ready(recipe: Recipe, given: Given | None = None, *, own: bool) -> Ready:
+    """Everything that :func:`train` does before it claims the run's folder.
 
     Args:
-        card: a card that is not here, whose memory the run is held against.
+        own: rows and a model that the run itself keeps may be inputs.
     Raises:
-        RecipeError: as there.
+        RecipeError: something cannot work.
     """
-    recipe, source, held_out, tokenizer = _ready(recipe, None, own=resume is not False and not overwrite)
-    run = _claimed(recipe, resume=resume, overwrite=overwrite)
-    try:
-        threads = _threads(recipe, run)
-    finally:
-        run.leave()
-    of = recipe.stages[0].composition()
-    data = of.data if of.data is not None and of.data.given else None
-    first = source[0] if data is None else data.first_task()
-    from lyceum.models.trial import over_rows, rows_ahead  # here alone: training tries the model itself
-
-    if (how := rows_ahead(recipe.model)) is not None:
-        log.warning("%s", over_rows(how))
-    with allow_code():
-        tools = () if of.rollout is None or data is not None else of.rollout.tools
-    prompt = Renderer(tokenizer).render(first.messages, tools)
-    held = len(held_out) if recipe.evaluate.n else 0
-    evaluated = _evaluated(recipe, held_out)
-    tasks = len(source) if data is None else None
-    sizes = _told(recipe, source, tokenizer, evaluated, card)
-    return Rehearsal(tasks, held, evaluated, first, prompt.text, len(prompt.tokens), threads, sizes)
-
-
-LOOKED_AT = 16
-"""Tasks whose prompts, and demonstrations where they have any, are measured for what a run will take."""
-
-
-def _told(
-    recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerBase, evaluated: int, card: str | None = None
-) -> Sizes:
-    """What the run will take, by the longest of the first prompts and demonstrations."""
-    renderer = Renderer(tokenizer)
-    of = recipe.stages[0].composition()
-    given = of.data is not None and of.data.given
-    tasks = [of.data.first_task()] if given and of.data is not None else first_tasks(source, LOOKED_AT)
-    with allow_code():
-        tools = () if of.rollout is None or given else of.rollout.tools
-    prompt = max(len(renderer.render(task.messages, tools).tokens) for task in tasks)
-    return told(
-        recipe, prompt=prompt, demonstration=_longest(recipe, source, tokenizer), evaluated=evaluated, card=card
-    )
-
-
-def _longest(recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of the longest of the first demonstrations; of completions in a file, what the stage allows."""
-    longest = 1
-    for stage in recipe.stages:
-        if isinstance(stage, SupervisedStage):
-            tasks = stage.source(source, recipe.seed)
-            episodes = [episode_of(tasks, task) for task in first_tasks(tasks, LOOKED_AT)]
-            texts = ["".join(map("".join, episode)) for episode in episodes]
-            lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts]
-            longest = max([longest, *(min(n, stage.max_completion_tokens) for n in lengths)])
-        elif (data := stage.composition().data) is not None and data.given:
-            longest = max(longest, stage.sampling.max_completion_tokens)
-    return longest
-
-
-def _evaluated(recipe: Recipe, held_out: TaskSource) -> int:
-    """Number of tasks that the recipe's evaluations take."""
-    return min(recipe.evaluate.n, len(held_out))
-
-
-def _ready(
-    recipe: Recipe, given: Given | None, *, own: bool
-) -> tuple[Recipe, TaskSource, TaskSource, PreTrainedTokenizerBase]:
-    """The recipe, which evaluates only what can be, the tasks to train on and those to evaluate on, the tokenizer."""
     check_run_folder(recipe, own=given is not None or own)
     require_login(recipe.track)
     source, held_out, tokenizer = _checked(recipe if given is None else given.recipe)
@@ -220,10 +147,10 @@ def _ready(
     for key, tasks in (("tasks", source), ("evaluate.tasks", held_out)):
         if tasks is not source or key == "tasks":
             say_left_out(key, tasks)
-    return recipe, source, held_out, tokenizer
+    return Ready(recipe, recipe if given is None else given.recipe, source, held_out, tokenizer)
 
 
-def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool) -> Run:
+def claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool) -> Run:
     return Run.claim(
         recipe.output,
         recipe.name,
@@ -238,7 +165,7 @@ def _claimed(recipe: Recipe, *, resume: bool | Literal["auto"], overwrite: bool)
     )
 
 
-def _threads(recipe: Recipe, run: Run) -> int:
+def threads_of(recipe: Recipe, run: Run) -> int:
     before = run.threads
     threads = chosen(recipe.threads, before)
     if before not in (None, threads):

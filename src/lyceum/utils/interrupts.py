@@ -12,10 +12,6 @@ from typing import Any
 
 from lyceum.utils import progress
 
-NOTICE = "Ctrl-C again stops now"
-"""Part of what the first one says; the rest is what a second one would cost."""
-
-
 AGAIN_AFTER = 0.05
 """Seconds after which a Ctrl-C that came during an import is tried again."""
 

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from lyceum.core.component import BatchTokens, PathText, require_keys
 from lyceum.core.settings import Left, ValueSettings
 from lyceum.core.types import Example, MarkedPath
-from lyceum.models.weights import largest_weight
 from lyceum.utils.errors import Diverged, nearest
 from lyceum.utils.lazy_imports import Tensor, nn, torch
 from lyceum.utils.seeds import counter_seed
@@ -158,7 +157,7 @@ class TrainedPaths:
         norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
         if math.isfinite(total) and bool(norm.isfinite()):
             self.optimizer.step()
-            if not math.isfinite(largest_weight(self.parameters)):
+            if not nn.utils.get_total_norm(self.parameters, norm_type=math.inf).isfinite():
                 raise Diverged(f"the value model diverged at its update {self.updates + 1}; lower value.lr")
         else:
             self.skipped += 1

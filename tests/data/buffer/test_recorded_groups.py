@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 import torch
 
+from lyceum.analysis.differences import read_digests
 from lyceum.analysis.replay import Replay
 from lyceum.core.group import Group
 from lyceum.core.settings import RewardSettings
@@ -17,7 +18,6 @@ from lyceum.data.buffer.own import Own
 from lyceum.papers.sapo.buffer_shared import WARN_AFTER_STEPS
 from lyceum.recipe.schema import load_recipe, parse
 from lyceum.reward.base import each
-from lyceum.run.digests import read_digests
 from lyceum.run.trees import read_trees
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.analysis.replay import replay
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import tiny_rewards  # noqa: F401, its kind is asked for below
 
+from lyceum.analysis.differences import first_difference, read_digests
 from lyceum.recipe.schema import load_recipe
 from lyceum.run import checkpoint
-from lyceum.run.digests import first_difference, read_digests
 from lyceum.run.reader import read_summary
 from lyceum.training.train import train
 from lyceum.utils.errors import NothingGraded, NothingLearnt

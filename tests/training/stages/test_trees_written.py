@@ -6,9 +6,10 @@ import pytest
 import tiny_rewards  # noqa: F401 - its reward
 import torch
 
+from lyceum.analysis.differences import read_digests
 from lyceum.core.group import flatten
 from lyceum.recipe.schema import load_recipe
-from lyceum.run.digests import read_digests, step_digests
+from lyceum.run.digests import step_digests
 from lyceum.run.trees import Heading, read_trees
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from lyceum.analysis._labels import by_label
 from lyceum.analysis.comparison.jobs import run_jobs
 from lyceum.analysis.comparison.result import Comparison, compare
+from lyceum.analysis.sizes import require_fit
 from lyceum.recipe.resumed import MAY_DIFFER, with_defaults
 from lyceum.recipe.schema import Overrides, Recipe, load_recipe, read_override
 from lyceum.reward.base import passed_in_here
@@ -57,7 +58,7 @@ class ComparisonPlan:
                 state = "is there already" if finished else "runs"
                 began(f"{number}/{len(self.recipes)}  {recipe.name} {state}")
             if not finished:
-                train(recipe, resume="auto", interrupted=interrupted)
+                train(recipe, resume="auto", interrupted=interrupted, checked=require_fit)
             refuse_unmeasured(recipe)
         # By recipe and not by seed: the first is the baseline.
         ordered = [recipe for label in self.labels for recipe in self.recipes if recipe.label == label]

@@ -13,8 +13,6 @@ from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Origin, Rollout, Sampling
 from lyceum.rollout._growth import (
-    affordable,
-    at_most,
     by_counter,
     end_before,
     entropies,
@@ -86,7 +84,7 @@ class CriticalTokens(RolloutSettings):
     async def roll(self, context: Context, start: Node, n: int | None) -> list[Node]:
         samples = n or self.samples
         n_first = max(1, samples // (1 + self.regenerated))
-        sampling = affordable(self.sampling, start, samples, context)
+        sampling = self.sampling.affordable(start.policy_tokens, context.budget_left // samples)
         first = await context.extend(start, n_first, sampling, keep=True, entropy=self.uncertainty == "entropy")
         places = [self.critical_place(leaf, start, i, context) for i, leaf in enumerate(first)]
         each, more = divmod(samples - n_first, n_first)
@@ -97,7 +95,7 @@ class CriticalTokens(RolloutSettings):
         share = context.budget_left // max(1, samples - n_first)
         longest = max(1, min(self.sampling.max_completion_tokens, share))
         requests = [
-            (node, n, at_most(self.sampling, min(longest, context.tokens_left(node))))
+            (node, n, self.sampling.at_most(min(longest, context.tokens_left(node))))
             for node, n in together(beginnings)
         ]
         again = await extend_to_end(context, requests)

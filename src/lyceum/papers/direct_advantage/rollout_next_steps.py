@@ -11,7 +11,7 @@ from lyceum.core.needs import Gives, Need
 from lyceum.core.steps import grow
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Grade
-from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._growth import extend_to_end
 from lyceum.rollout._search import SearchSettings
 from lyceum.utils.aio import gather
 
@@ -89,7 +89,7 @@ class NextSteps(SearchSettings):
             for node in others:
                 node.finish = "length"
             return list(others)
-        requests = [(node, 1, at_most(self.sampling, min(self.left(node), share))) for node in others]
+        requests = [(node, 1, self.sampling.at_most(min(self.left(node), share))) for node in others]
         return await extend_to_end(context, requests)
 
     async def give_values(self, context: Context, start: Node, leaves: Sequence[Node], others: Sequence[Node]) -> None:

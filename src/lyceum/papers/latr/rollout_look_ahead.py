@@ -13,7 +13,7 @@ from lyceum.core.settings import RolloutSettings
 from lyceum.core.steps import write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
-from lyceum.rollout._growth import at_most, end_before, extend_all, extend_to_end
+from lyceum.rollout._growth import end_before, extend_all, extend_to_end
 
 MATHEMATICAL = "+-*/\\<>=()[]{}_^&%$0123456789"
 """Symbols at which the authors' code never drops a branch."""
@@ -150,7 +150,7 @@ class LookAhead(RolloutSettings):
         followed = self.sampling.model_copy(update={"temperature": 0.0})
         growing = [path for path in paths if path.open and path.tokens < horizon]
         begin = [path.tokens for path in growing]
-        requests = [(path.tip, 1, at_most(followed, horizon - at)) for path, at in zip(growing, begin, strict=True)]
+        requests = [(path.tip, 1, followed.at_most(horizon - at)) for path, at in zip(growing, begin, strict=True)]
         for path, (child,) in zip(growing, await extend_all(context, requests, top=2), strict=True):
             write_texts([child], context.decode, terminal=child.finish == "stop")
             path.tip = child
@@ -224,12 +224,12 @@ class LookAhead(RolloutSettings):
         for path in paths:
             left = min(limit - path.tip.policy_tokens, context.tokens_left(path.tip), share)
             if path.open and left > 0 and path.tip is not start:
-                requests.append((path.tip, 1, at_most(self.sampling, left)))
+                requests.append((path.tip, 1, self.sampling.at_most(left)))
             elif path.tip is not start:
                 done.append(path.tip)
         missing = samples - len(requests) - len(done)
         if missing:
-            requests.append((start, missing, at_most(self.sampling, max(1, min(limit - start.policy_tokens, share)))))
+            requests.append((start, missing, self.sampling.at_most(max(1, min(limit - start.policy_tokens, share)))))
         return [*done, *await extend_to_end(context, requests)]
 
 

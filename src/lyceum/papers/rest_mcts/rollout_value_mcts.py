@@ -22,7 +22,7 @@ from lyceum.papers.rest_mcts._value_tree import (
     smoothed_uct,
     ucb,
 )
-from lyceum.rollout._growth import at_most, extend_to_end
+from lyceum.rollout._growth import extend_to_end
 from lyceum.rollout._search import SearchSettings
 from lyceum.utils.numbers import evenly
 
@@ -205,7 +205,7 @@ class ValueSearch:
         self.ends += await extend_to_end(
             self.context,
             [
-                (place.node, n, at_most(self.settings.sampling, tokens))
+                (place.node, n, self.settings.sampling.at_most(tokens))
                 for place, n, tokens in zip(best, evenly(missing, len(best)), left, strict=True)
                 if tokens > 0
             ],

@@ -15,7 +15,6 @@ from lyceum.core.settings import Composition
 from lyceum.core.steps import GrownStep, Steps, grow
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Context, Grade, Origin, Sampling
-from lyceum.rollout._growth import at_most
 from lyceum.rollout._search import SearchSettings
 from lyceum.tasks.prompt import fields_of, fill
 from lyceum.utils.terminal import quoted
@@ -242,7 +241,7 @@ class RethinkSearch:
         passes all, or could not be graded (it then counts as one that passes none)."""
         program, left = thought.node, self.left(thought.node)
         if not thought.terminal and left > 0:
-            (program,) = await self.context.extend(thought.node, 1, at_most(self.settings.sampling, left))
+            (program,) = await self.context.extend(thought.node, 1, self.settings.sampling.at_most(left))
         elif not thought.terminal:
             program.finish, thought.terminal = "length", True
         self.programs.append(program)
@@ -308,7 +307,7 @@ class RethinkSearch:
             return []
         sampling = self.settings.sampling
         if start is not None:  # the thoughts that are given count as well
-            sampling = at_most(sampling, max(1, self.left(above.node)))
+            sampling = sampling.at_most(max(1, self.left(above.node)))
         depth_left = self.settings.depth + 1 - above.depth
         grown = await grow(self.context, at, n, self.settings.step, sampling, depth_left=depth_left)
         return [(one.nodes[-1] if start is None else copied(one, above.node), one.terminal) for one in grown]

@@ -15,7 +15,6 @@ from pydantic import Field
 from lyceum.core.steps import GrownStep
 from lyceum.core.tree import Node
 from lyceum.core.types import Context
-from lyceum.rollout._growth import at_most
 from lyceum.rollout.best_first import BestFirst, BestFirstSearch, Open
 from lyceum.utils.aio import gather
 
@@ -76,7 +75,7 @@ class AStarSearch(BestFirstSearch):
         if not of.future or most < 1:
             return 0.0
         key = (of.kind, node.address)
-        (drawn,) = await self.context.ask(node.path_tokens(), 1, at_most(of.sampling, most), key=key)
+        (drawn,) = await self.context.ask(node.path_tokens(), 1, of.sampling.at_most(most), key=key)
         self.imagined += 1
         text = self.context.decode(drawn.tokens)
         rest = 1 + sum(text.count(mark) for mark in of.step.separators)

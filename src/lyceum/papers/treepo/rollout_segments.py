@@ -15,7 +15,6 @@ from lyceum.core.steps import PARTIAL, write_texts
 from lyceum.core.tree import Node
 from lyceum.core.types import Context, Rollout, Sampling
 from lyceum.rollout._growth import (
-    at_most,
     by_counter,
     end_before,
     extend_all,
@@ -97,7 +96,7 @@ class Segments(RolloutSettings):
                 self._close(still, finished)
                 break
             rounds += 1
-            requests = [(node, n, at_most(self.sampling, min(limit, self._left(node)))) for node, n in together(wanted)]
+            requests = [(node, n, self.sampling.at_most(min(limit, self._left(node)))) for node, n in together(wanted)]
             drawn = await extend_all(context, requests, keep=self._may_go_on)
             reached = [child for children in drawn for child in children]
             still = [node for node in reached if not self._finished(node, context)]

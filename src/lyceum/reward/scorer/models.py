@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import model_validator
-
-from lyceum.core.component import PathText, Settings
+from lyceum.core.component import PathText
 from lyceum.core.needs import Need
 from lyceum.core.types import FrozenName, GradingContext, Message, Scored
+from lyceum.models.frozen import FrozenModelSettings
 from lyceum.models.load import (
     BUILT_IN,
     ModelSettings,
@@ -43,24 +42,13 @@ FROZEN_NEEDS = (
 Family = Literal["AutoModel", "AutoModelForSequenceClassification"]
 
 
-class ScorerModel(Settings):
+class ScorerModel(FrozenModelSettings):
     """A frozen model of a scorer's own."""
 
     path: PathText
     """A folder, or a hub name. For encoders also all-MiniLM-L6-v2, which ``make minilm`` fetches."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Data type of its weights."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; ``auto`` uses a GPU where there is one."""
-    allow_missing_weights: tuple[str, ...] = ()
-    """Names of weights that its files may lack, ``*`` matches anything: initialised randomly. Others are refused."""
-    allow_unused_weights: tuple[str, ...] = ()
-    """Names of weights in its files that it may have no place for. Others are refused."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_path(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

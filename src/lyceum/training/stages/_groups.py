@@ -266,6 +266,7 @@ class SampledGroups:
         """Trajectories of earlier steps that went on in the current one."""
         self.ahead: dict[int, WaveAhead] = {}
         """First waves that were begun, by the steps of the stage that are done before the one that trains them."""
+        self.spans_steps = "unfinished" in stage.rollout.offers
 
     @property
     def untrained(self) -> int:
@@ -321,7 +322,7 @@ class SampledGroups:
         metrics = self.oversampling.metrics
         if self.stage.runtime.lag and (workers := cast(RunsAhead, self.sampler.runtime).idle()) is not None:
             metrics = metrics | {"idle/workers": workers}
-        if "unfinished" in self.stage.rollout.offers:
+        if self.spans_steps:
             metrics = metrics | {
                 "continued/trajectories": self.continued,
                 "under_way/trees": len(self.under_way),

@@ -7,6 +7,7 @@ from typing import Any
 
 from lyceum.core.forest import Forest
 from lyceum.core.group import Group
+from lyceum.core.roles import Roles
 from lyceum.core.tree import LOGGED_METRICS, Node, Tree, solved
 from lyceum.core.types import Credited, Grade, Origin, verdict_reader
 from lyceum.utils.lazy_imports import torch
@@ -56,18 +57,14 @@ def staleness(groups: Sequence[Group], forest: Forest, version: int) -> dict[str
     return {"staleness/mean": float(updates.double().mean()), "staleness/most": int(updates.max())}
 
 
-def role_metrics(trees: Sequence[Tree], swaps: int) -> dict[str, float]:
-    """What each role earned and wrote; nothing where there are no roles.
-
-    Args:
-        swaps: how often roles had moved from model to model when the step began.
-    """
+def role_metrics(trees: Sequence[Tree], roles: Roles, step: int) -> dict[str, float]:
+    """What each role earned and wrote in a step of the stage; nothing where there are no roles."""
     of_role: dict[str, list[tuple[Node, Grade, float]]] = {}
     for tree in trees:
         for graded in tree.graded_with_outcome():
             of_role.setdefault(graded[0].role, []).append(graded)
     of_role.pop("", None)
-    metrics: dict[str, float] = {"role/swaps": swaps} if of_role else {}
+    metrics: dict[str, float] = {"role/swaps": roles.swaps(step)} if of_role else {}
     for role, graded in sorted(of_role.items()):
         metrics[f"role/{role}/trajectories"] = len(graded)
         metrics[f"role/{role}/reward"] = mean([outcome for _, _, outcome in graded])

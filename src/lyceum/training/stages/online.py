@@ -316,7 +316,7 @@ class OnlineRun(StageLoop):
         if unjudged := self.settings.collect.unjudged(dropped):
             metrics["groups_unjudged"] = unjudged
             session.count_unjudged(unjudged, of=len(sampled))
-        metrics |= role_metrics(sampled, self.settings.roles.swaps(self.step - 1))
+        metrics |= role_metrics(sampled, self.settings.roles, self.step - 1)
         if not any(group.stored for group in groups):
             session.count_signal(self.has_signal(forest, credited) or any(each.updated for each in self.also))
         expected = self.sampler.expected_steps(self.step)

@@ -11,8 +11,8 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
+from lyceum.analysis.push import push
 from lyceum.cli.outcome import main
-from lyceum.run.push import push
 from lyceum.utils.errors import RecipeError
 
 

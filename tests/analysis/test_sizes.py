@@ -6,12 +6,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import Gemma3nTextConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from lyceum.cli.outcome import main
-from lyceum.models.eight_bits import hold_in_8_bits
-from lyceum.models.load import ModelSettings, weight_shapes
-from lyceum.models.tree_attention import BLOCK_ELEMENTS
-from lyceum.recipe.schema import load_recipe
-from lyceum.training.sizes import (
+from lyceum.analysis.sizes import (
     CARDS,
     MIB,
     Shape,
@@ -27,6 +22,11 @@ from lyceum.training.sizes import (
     through_the_model,
     told,
 )
+from lyceum.cli.outcome import main
+from lyceum.models.eight_bits import hold_in_8_bits
+from lyceum.models.load import ModelSettings, weight_shapes
+from lyceum.models.tree_attention import BLOCK_ELEMENTS
+from lyceum.recipe.schema import load_recipe
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.memory import free_memory, resident
 

@@ -14,20 +14,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import disk_usage
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lyceum.core.settings import Composition, StageSettings
+from lyceum.core.types import TaskSource
+from lyceum.evaluation.held_out import first_tasks
 from lyceum.models.load import LoraSettings, ModelSettings, config_of, weight_shapes
+from lyceum.models.renderer import Renderer
 from lyceum.models.rounded import Kind
 from lyceum.models.tree_attention import BLOCK_ELEMENTS, MASK_ELEMENTS
 from lyceum.recipe.schema import Recipe
+from lyceum.reward.base import allow_code
 from lyceum.run.checkpoint import SHARD_BYTES
+from lyceum.run.folder import MOST_TRAJECTORIES
 from lyceum.training.stages.method import Method
 from lyceum.training.stages.offline import Offline
 from lyceum.training.stages.online import Online
+from lyceum.training.stages.sft import SupervisedStage, episode_of
+from lyceum.training.train import Ready
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.memory import free_memory, resident
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MIB = 1 << 20
 FLOAT = 4
@@ -546,6 +556,44 @@ def told(recipe: Recipe, *, prompt: int, demonstration: int, evaluated: int, car
     )
 
 
+LOOKED_AT = 16
+"""Tasks whose prompts, and demonstrations where they have any, are measured for what a run will take."""
+
+
+def sizes_of(ready: Ready, card: str | None = None) -> Sizes:
+    """What a run will take, by the longest of the first prompts and demonstrations."""
+    recipe, source, tokenizer = ready.files, ready.source, ready.tokenizer
+    renderer = Renderer(tokenizer)
+    of = recipe.stages[0].composition()
+    given = of.data is not None and of.data.given
+    tasks = [of.data.first_task()] if given and of.data is not None else first_tasks(source, LOOKED_AT)
+    with allow_code():
+        tools = () if of.rollout is None or given else of.rollout.tools
+    prompt = max(len(renderer.render(task.messages, tools).tokens) for task in tasks)
+    longest = _longest(recipe, source, tokenizer)
+    return told(recipe, prompt=prompt, demonstration=longest, evaluated=ready.evaluated, card=card)
+
+
+def require_fit(ready: Ready) -> None:
+    """Raise RecipeError where a run's weights, gradients and optimiser alone take more memory than is free."""
+    sizes_of(ready).require_fit()
+
+
+def _longest(recipe: Recipe, source: TaskSource, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens of the longest of the first demonstrations; of completions in a file, what the stage allows."""
+    longest = 1
+    for stage in recipe.stages:
+        if isinstance(stage, SupervisedStage):
+            tasks = stage.source(source, recipe.seed)
+            episodes = [episode_of(tasks, task) for task in first_tasks(tasks, LOOKED_AT)]
+            texts = ["".join(map("".join, episode)) for episode in episodes]
+            lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts]
+            longest = max([longest, *(min(n, stage.max_completion_tokens) for n in lengths)])
+        elif (data := stage.composition().data) is not None and data.given:
+            longest = max(longest, stage.sampling.max_completion_tokens)
+    return longest
+
+
 def _works(recipe: Recipe, shape: Shape, prompt: int, demonstration: int, on_card: bool) -> Iterator[Work]:
     for stage in recipe.stages:
         of = stage.composition()
@@ -667,7 +715,7 @@ def _disk(recipe: Recipe, shape: Shape, number: int, works: list[Work]) -> dict[
         models["kept models"] = sum((stage.steps - 1) // recipe.keep.every for stage in recipe.stages) * each
     models["rollouts"] = sum(
         len(range(recipe.rollouts_every, stage.steps + 1, recipe.rollouts_every))
-        * min(w.trees * w.rows, 256)
+        * min(w.trees * w.rows, MOST_TRAJECTORIES)
         * (TABLE_ROW + TABLE_TOKEN * w.completion)
         for stage, w in zip(recipe.stages, works, strict=True)
         if w.sequences
