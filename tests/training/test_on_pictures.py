@@ -56,6 +56,22 @@ def test_a_run_on_pictures_resumes_to_the_bit_and_encodes_each_picture_once(tmp_
     assert weights[0] == weights[1]
 
 
+def test_an_offline_stage_learns_from_pictures_that_another_process_has_rendered(tmp_path):
+    def offline(name, *keys):
+        own = {"kind": "offline", "data": {"kind": "sampled", "tasks": 6}, "steps": 2, "tasks_per_step": 3}
+        rollout = {"kind": "flat", "samples": 3, "sampling": {"max_completion_tokens": 6}}
+        stages = [{**own, "rollout": rollout, "collect": {"keep": "all"}}]
+        usual = [key for key in SMALL if not key.startswith(("tasks_per_step", "rollout", "steps"))]
+        return load_recipe("grpo", [("stages", stages), *usual, f"output={tmp_path}", f"name={name}", *keys])
+
+    here, there = train(offline("here")), train(offline("there", "runtime=processes"))
+    assert first_difference(read_digests(here), read_digests(there)) is None
+    with pytest.raises(Interrupted):
+        train(offline("stopped"), interrupted=lambda: any(tmp_path.glob("stopped/checkpoints/step-*")))
+    stopped = train(offline("stopped"), resume=True)
+    assert first_difference(read_digests(here), read_digests(stopped)) is None
+
+
 def test_a_step_under_a_router_puts_each_picture_through_the_tower_once_before_training(tmp_path, monkeypatch):
     tower, encoded = [], []
     patches, load = PictureRates.patches, EmbeddedEngine.load

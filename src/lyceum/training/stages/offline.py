@@ -226,6 +226,7 @@ class OfflineRun(StageLoop):
         return [self.data.groups[int(index)] for index in order[place * size : (place + 1) * size]]
 
     def flatten(self, groups: Sequence[Group]) -> Forest:
+        self.session.show(groups)
         return flatten(
             groups,
             decode=self.session.policy.decode,

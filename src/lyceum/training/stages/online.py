@@ -32,7 +32,6 @@ from lyceum.core.settings import (
 from lyceum.core.types import Credited, EndingCurriculum, Origin, State, StepMetrics
 from lyceum.data.buffer.base import relative_to_behaviour
 from lyceum.models.frozen import AverageSettings, ReferenceSettings, TeacherSettings
-from lyceum.models.picture_tokens import shown_by
 from lyceum.training.stages._auxiliary import Auxiliary
 from lyceum.training.stages._groups import Collect, end, source_of, untrained
 from lyceum.training.stages._metrics import mean_abs_advantage, role_metrics, rollout_metrics, staleness
@@ -266,10 +265,7 @@ class OnlineRun(StageLoop):
         return cast(EndingCurriculum, self.sampler.curriculum).done
 
     def flatten(self, groups: Sequence[Group]) -> Forest:
-        if (sight := self.session.policy.sight) is not None:
-            # They may have been rendered in another process, or before a checkpoint.
-            for messages in (each for group in groups for each in shown_by(group.tree)):
-                sight.pictures.remember(messages)
+        self.session.show(groups)
         return flatten(
             [group for group in groups if not group.dropped],
             decode=self.session.policy.decode,

@@ -18,6 +18,7 @@ from lyceum.core.tree import Tree, details_ungraded, reasons_ungraded
 from lyceum.core.types import Credited, Engine, Learner, LeftOut, Objective, StageRun, State, StepMetrics, TaskSource
 from lyceum.evaluation.held_out import MAX_REASONS, Evaluator
 from lyceum.models.load import save_adapters, save_policy
+from lyceum.models.picture_tokens import shown_by
 from lyceum.models.policy import Policy
 from lyceum.run.digests import step_digests
 from lyceum.run.folder import Run
@@ -114,6 +115,12 @@ class Session:
             "left": {name: str(self.folder(name)) for name in self.names},
             "threads": torch.get_num_threads(),
         }
+
+    def show(self, groups: Sequence[Group]) -> None:
+        """Have the policy know the pictures of these, rendered in another process perhaps, or before a checkpoint."""
+        if (sight := self.policy.sight) is not None:
+            for messages in (each for group in groups for each in shown_by(group.tree)):
+                sight.pictures.remember(messages)
 
     def build_engine(self, settings: EngineSettings, policies: Sequence[Policy] | None = None) -> Engine:
         """An engine that serves the weights with which the running stage began.
