@@ -37,6 +37,7 @@ WORKER = (
     "runtime.order=fixed",
     "runtime.staleness=0",
     "runtime.at_once=null",
+    "runtime.ratio=step",
 )
 BRIEF = ("track=[]", "checkpoint_every=0", "threads=1")
 OF_MACHINE = ("seconds", "time", "memory", "tokens_per_second", "idle", "peak")
