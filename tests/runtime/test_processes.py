@@ -98,6 +98,7 @@ ROUNDS = ("steps=2", "rounds=2", "tasks_per_round=2")
         pytest.param("grpo-care", STEPS, id="rewards under the slow average"),
         pytest.param("cory", [*STEPS, "roles.swap_every=1"], id="two models"),
         pytest.param("rest-mcts", ROUNDS, id="searches under a value model that is fitted between them"),
+        pytest.param("treepo", ["steps=2", "rollout.sampling.max_completion_tokens=80"], id="waves that find a cache"),
     ],
 )
 def test_a_worker_has_every_model_of_the_run(recipe, keys, tmp_path):

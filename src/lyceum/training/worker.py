@@ -90,15 +90,17 @@ class Snapshots:
     def __init__(self, growing: Growing | HeldOut) -> None:
         self.growing, self.has = growing, dict[str, str]()
 
-    def load(self, files: Mapping[str, str]) -> None:
-        """
+    def load(self, files: Mapping[str, str]) -> bool:
+        """Whether there were any.
+
         Raises:
             FileNotFoundError: nobody needs this snapshot any more.
         """
-        for name, file in files.items():
-            if self.has.get(name) != file:
-                self.growing.load_model(name, read_state(file))
-                self.has[name] = file
+        new = {name: file for name, file in files.items() if self.has.get(name) != file}
+        for name, file in new.items():
+            self.growing.load_model(name, read_state(file))
+            self.has[name] = file
+        return bool(new)
 
 
 class States:
@@ -144,6 +146,8 @@ class InTurn:
         self.growing, self.waves, self.to_run, self.time = growing, waves, to_run, Time()
         self.snapshots, self.states = Snapshots(growing), States(growing)
         self.tasks: set[asyncio.Task[None]] = set()
+        self.version: int | None = None
+        """Of the engine's weights."""
         self.drawn: asyncio.Future[None]
         """Of the newest wave: whether only its graders are waited for."""
 
@@ -155,8 +159,10 @@ class InTurn:
             if self.tasks and not (growing.grades_apart and self.states.same_grader(said["state"])):
                 await asyncio.gather(*self.tasks)
             self.states.load(said["state"])
-            self.snapshots.load(said["weights"])
-            await growing.engine.load(growing.policy.module, version=said["version"])
+            # A step's further waves find the caches of its first one, as they do in one process.
+            if self.snapshots.load(said["weights"]) or said["version"] != self.version:
+                self.version = said["version"]
+                await growing.engine.load(growing.policy.module, version=said["version"])
             self.drawn = loop.create_future()
             task = asyncio.ensure_future(self.grow(said["wave"], unpacked(message)))
             self.tasks.add(task)
