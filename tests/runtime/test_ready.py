@@ -162,6 +162,26 @@ def test_a_run_that_was_stopped_samples_nothing_again_that_was_finished(keys, fo
     assert not before & {*started}
 
 
+def test_a_run_goes_on_that_has_nothing_left_to_sample(keys, folder, monkeypatch):
+    started, start = [], FreeWorkers.start
+
+    def starts(self, wave, **more):
+        started.append(start(self, wave, **more))
+        return started[-1]
+
+    def finished():
+        wait(started)
+        return True
+
+    monkeypatch.setattr(FreeWorkers, "start", starts)
+    recipe = load_recipe("grpo", [*keys, "name=all", "steps=2"])
+    with pytest.raises(Interrupted):
+        train(recipe, interrupted=finished)
+    assert len(started) == 8
+    each_once(train(recipe, resume=True))
+    assert len(started) == 8
+
+
 def test_a_run_that_was_killed_trains_each_group_once(keys, folder):
     recipe = load_recipe("grpo", [*keys, *DAPO, "name=lost", "checkpoint_every=1", "steps=6"])
     with (folder / "said").open("wb") as said:

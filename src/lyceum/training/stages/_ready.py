@@ -158,6 +158,7 @@ class ReadyGroups:
         self.running.append(begun)
         if (stored := self._stored(begun, wave.version)) is not None:
             begun.grown.set_result(stored)
+            self._tell()
             return
 
         def begins(version: int) -> None:
