@@ -14,6 +14,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from arms import Row, in_percent, run_arms, summary, told, trained
@@ -125,8 +126,7 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, model: str, tasks: Path,
     learner = {"lr": float(rate), "warmup_steps": 2, "schedule": "constant"}
     fine_tuned = arm in ("shown", "fine-tuning")
     if fine_tuned:
-        # Some 24 tokens of a worked sum are trained.
-        steps = SHOWN if arm == "shown" else max(1, round(tokens / 24 / SHOWN_PER_STEP))
+        steps = SHOWN if arm == "shown" else max(1, round(tokens / demonstrated_tokens(model, tasks) / SHOWN_PER_STEP))
         stage: dict[str, Any] = {"steps": steps, "tasks_per_step": SHOWN_PER_STEP, "max_completion_tokens": LONGEST}
         stage["objective"] = {"aggregate": "token"}
     else:
@@ -138,6 +138,15 @@ def recipe(arm: str, rate: str, seed: int, tokens: int, model: str, tasks: Path,
     given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
     usual = ("evaluate.n=0", "tasks.heldout_share=0", "checkpoint_every=10", "max_steps_without_signal=0", "track=[]")
     return load_recipe("sft" if fine_tuned else "grpo", [*given.items(), *usual])
+
+
+def demonstrated_tokens(model: str, tasks: Path) -> float:
+    """Of a worked sum, on average, with the end of the text."""
+    from lyceum.models.load import ModelSettings, load_tokenizer
+
+    words = load_tokenizer(ModelSettings(path=model))
+    lines = tasks.read_text().splitlines()[:240]
+    return 1 + fmean(len(words(json.loads(line)["demonstration"])["input_ids"]) for line in lines)
 
 
 def rounded(interval: Mapping[str, float]) -> dict[str, float]:

@@ -265,8 +265,6 @@ def check_weights(settings: ModelSettings) -> None:
     """Compare the weights in a model folder with its configuration, reading neither the model nor its weights. Those of
     models in this package are compared when they are loaded, as all are.
 
-    Not those of this package: that they are of one model is known, and loading them compares them all the same.
-
     Raises:
         RecipeError: some are missing, left over or of another shape, or the configuration cannot be used.
     """
