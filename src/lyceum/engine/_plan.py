@@ -98,12 +98,17 @@ class PrefillPlan(TreePlan):
         """Where the tokens of prefix j went."""
         return np.concatenate([self._keeper.pool.experts[self.kept[j]], self.experts[self.new[j]]])
 
-    def fill(self, store: Store, into: Sequence[tuple[int, int]]) -> None:
-        """Write prefixes to allocated entries of a store: (entry, prefix)."""
+    def fill(self, store: Store, into: Sequence[tuple[int, int]], above: Sequence[int] = ()) -> None:
+        """Write prefixes to allocated entries of a store: (entry, prefix).
+
+        Args:
+            above: how many tokens at the beginning of each prefix are not part of its entry; by default none.
+        """
         if not into:
             return
-        entries = np.array([entry for entry, _ in into])
-        kept, new = [self.kept[j] for _, j in into], [self.new[j] for _, j in into]
+        entries, first = np.array([entry for entry, _ in into]), above or [0] * len(into)
+        kept = [self.kept[j][n:] for (_, j), n in zip(into, first, strict=True)]
+        new = [self.new[j][max(0, n - len(self.kept[j])) :] for (_, j), n in zip(into, first, strict=True)]
         at, count = np.array([len(places) for places in kept]), np.array([len(index) for index in new])
         store.write(np.repeat(entries, at), ranges(at), self._keeper.pool.read(np.concatenate(kept)))
         store.write(np.repeat(entries, count), np.repeat(at, count) + ranges(count), self._of_new(np.concatenate(new)))

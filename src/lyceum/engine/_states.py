@@ -259,13 +259,11 @@ class StatesEngine(EmbeddedEngine):
         for job in [job for job in self._of_prompt if not job.waits]:
             self._pool.release(self._of_prompt.pop(job))
 
-    def _recomputed(self, paths: Sequence[Sequence[int]], of: Job | Sequence[int]) -> PrefillPlan:
-        plan = super()._recomputed(paths, of)
-        if not isinstance(of, Job):
-            self._ends.fill(self._live, [(slot, j) for j, slot in enumerate(of)])
-        elif of in self._of_prompt:
-            self._ends.fill(self._pool, [(self._of_prompt[of], 0)])
-        return plan
+    def _recomputed(self, prompts: Sequence[Job], slots: Sequence[int], behind: Sequence[Sequence[int]]) -> None:
+        super()._recomputed(prompts, slots, behind)
+        self._ends.fill(self._live, [(slot, j) for j, slot in enumerate(slots, len(prompts))])
+        waiting = [(self._of_prompt[job], j) for j, job in enumerate(prompts) if job in self._of_prompt]
+        self._ends.fill(self._pool, waiting)
 
     def _keep(self, ended: Ints) -> None:
         super()._keep(ended)

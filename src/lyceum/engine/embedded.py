@@ -248,25 +248,31 @@ class EmbeddedEngine:
 
     def _recompute(self) -> None:
         """Compute the caches of what is under way again: of stored prompts, and of what each slot holds."""
-        for job in self._prompts.jobs:
-            self._prompts.put(job, self._recomputed([job.request.prefix[:-1]], job).whole(0))
-        slots = self._slots
-        fed = self._behind()
-        by_job: dict[Job, list[int]] = {}  # together: they share what they have in common
-        for slot, job in enumerate(slots.job):
-            by_job.setdefault(job, []).append(slot)
-        for of_job in by_job.values():
-            plan = self._recomputed([fed[slot] for slot in of_job], of_job)
-            for j, slot in enumerate(of_job):
-                own = len(fed[slot]) - int(slots.cached[slot])  # what is before it is in a stored prompt
-                self._store.put(slot, plan.whole(j)[:, :, own:])
+        behind, stored = self._behind(), self._prompts.jobs
+        of_job: dict[Job, list[int]] = {job: [] for job in stored}
+        for slot, job in enumerate(self._slots.job):
+            of_job.setdefault(job, []).append(slot)
+        # What a job's samples have in common is computed once, so they stay together.
+        while of_job:
+            batch, tokens = list[Job](), 0
+            for job, slots in of_job.items():
+                tokens += len(job.request.prefix) + sum(len(behind[slot]) for slot in slots)
+                if batch and tokens > self.config.prefill_tokens:
+                    break
+                batch.append(job)
+            slots = [slot for job in batch for slot in of_job.pop(job)]
+            self._recomputed([job for job in batch if job in stored], slots, behind)
         self._plan = None
 
-    def _recomputed(self, paths: Sequence[Sequence[int]], of: Job | Sequence[int]) -> PrefillPlan:
-        """Of the prompt of a job, or of slots."""
-        plan = self._prefilled(paths)
+    def _recomputed(self, prompts: Sequence[Job], slots: Sequence[int], behind: Sequence[Sequence[int]]) -> None:
+        """Compute stored prompts and what slots hold in one forward pass."""
+        plan = self._prefilled([*(job.request.prefix[:-1] for job in prompts), *(behind[slot] for slot in slots)])
         self.occupancy.recomputed += len(plan.tokens)
-        return plan
+        for j, job in enumerate(prompts):
+            self._prompts.put(job, plan.whole(j))
+        # What is before a slot's own tokens is in a stored prompt.
+        above = [len(behind[slot]) - int(self._slots.cached[slot]) for slot in slots]
+        plan.fill(self._store, [(slot, j) for j, slot in enumerate(slots, len(prompts))], above)
 
     def _behind(self) -> list[list[int]]:
         """The tokens before the one that each slot is fed next."""

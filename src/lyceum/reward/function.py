@@ -11,7 +11,7 @@ from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each_at_once
 from lyceum.reward.function_registry import convention_of
 from lyceum.reward.trl import Trl
-from lyceum.reward.user_code import CodePart, abstained, accepted, check_parameters, failed
+from lyceum.reward.user_code import CodePart, abstained, accepting, check_parameters, failed
 from lyceum.reward.verl import Verl
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import LARGEST_FLOAT, real
@@ -43,10 +43,10 @@ class Function(CodePart):
         if convention != "function":
             return self._as(Trl if convention == "trl" else Verl).build(source)
         check_parameters(found, example)
-        call = self.caller(found, PREPARE)
+        call, picked = self.caller(found, PREPARE), accepting(function)
 
         async def one(task: Task, leaf: Node) -> Grade:
-            given = accepted(function, keywords(task, leaf))
+            given = picked(keywords(task, leaf))
             if "task" in given:
                 given["task"] = asdict(given["task"])
             try:

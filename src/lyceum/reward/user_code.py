@@ -323,12 +323,20 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords that the function accepts: all where it has ``**kwargs``."""
+def accepting(function: Callable[..., Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Picks the keywords that the function accepts: all where it has ``**kwargs``.
+
+    To be made once for many calls: reading the parameters of a function takes longer than many a reward.
+    """
     if takes_any(function):
-        return dict(given)
-    taken = parameters_of(function)
-    return {name: value for name, value in given.items() if name in taken}
+        return dict
+    taken = frozenset(parameters_of(function))
+    return lambda given: {name: value for name, value in given.items() if name in taken}
+
+
+def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that the function accepts."""
+    return accepting(function)(given)
 
 
 def check_parameters(found: UserFunction, given: Mapping[str, Any], *, key: str = KEY) -> None:

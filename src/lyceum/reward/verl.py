@@ -10,7 +10,16 @@ from lyceum.core.tree import Node
 from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.reward.base import each_at_once
 from lyceum.reward.function_registry import VERL_TEXTS, parameters_of
-from lyceum.reward.user_code import CodePart, UserFunction, abstained, accepted, check_parameters, failed, one_each
+from lyceum.reward.user_code import (
+    CodePart,
+    UserFunction,
+    abstained,
+    accepted,
+    accepting,
+    check_parameters,
+    failed,
+    one_each,
+)
 from lyceum.utils.numbers import LARGEST_FLOAT, real
 
 PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
@@ -42,10 +51,10 @@ class Verl(CodePart):
             return self._batched(found, example)
         text = [name for name in VERL_TEXTS if name in parameters_of(function)]
         check_parameters(found, {**given, **dict.fromkeys(text, "")})
-        call = self.caller(found, PREPARE)
+        call, picked = self.caller(found, PREPARE), accepting(function)
 
         async def one(task: Task, leaf: Node) -> Grade:
-            given = accepted(function, {**arguments(task, leaf), **dict.fromkeys(text, leaf.completion)})
+            given = picked({**arguments(task, leaf), **dict.fromkeys(text, leaf.completion)})
             try:
                 return self._grade(await call(given))
             except Exception as error:

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from lyceum.utils.lazy_imports import Tensor, torch
 
@@ -23,6 +23,10 @@ _STORED = frozenset(
         *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
     )
 )
+_AS_IS = frozenset((type(None), bool, int, str))
+"""Types that JSON holds as they are."""
+_Path: TypeAlias = "tuple[_Path, Any] | None"
+"""The keys that lead to a value, the last one outermost; None at the top. Not flat: few are ever read."""
 _ALLOWED = "dict, list, tuple, tensor, int, float, str, bytes, bool, None"
 
 
@@ -33,7 +37,7 @@ def encode(state: Any) -> tuple[str, dict[str, Tensor]]:
         TypeError: something that could not be restored exactly; the message names the key.
     """
     encoder = _Encoder()
-    return json.dumps(encoder.encode(state, ()), allow_nan=False), encoder.tensors
+    return json.dumps(encoder.encode(state, None), allow_nan=False), encoder.tensors
 
 
 def decode(text: str | bytes, tensors: Mapping[str, Tensor]) -> Any:
@@ -46,28 +50,29 @@ class _Encoder:
         self.tensors: dict[str, Tensor] = {}
         self.name_of: dict[tuple[Any, ...], str] = {}
 
-    def encode(self, value: Any, path: tuple[Any, ...]) -> Any:
+    def encode(self, value: Any, path: _Path) -> Any:
         kind = type(value)
-        if value is None or kind in (bool, int, str):
+        if kind in _AS_IS:
             return value
         if kind is float:
             return value if math.isfinite(value) else {_TAG: "float", "value": str(value)}
         if kind is bytes:
             return {_TAG: "bytes", "base64": base64.b64encode(value).decode()}
-        if kind is list:
-            return [self.encode(item, (*path, i)) for i, item in enumerate(value)]
-        if kind is tuple:
-            return {_TAG: "tuple", "items": [self.encode(item, (*path, i)) for i, item in enumerate(value)]}
-        if isinstance(value, Mapping):
+        if kind is list or kind is tuple:
+            items = [item if type(item) in _AS_IS else self.encode(item, (path, i)) for i, item in enumerate(value)]
+            return items if kind is list else {_TAG: "tuple", "items": items}
+        if kind is dict or isinstance(value, Mapping):
             if _TAG not in value and all(type(key) is str for key in value):
-                return {key: self.encode(item, (*path, key)) for key, item in value.items()}
-            items = [[self.encode(key, path), self.encode(item, (*path, key))] for key, item in value.items()]
+                return {
+                    key: item if type(item) in _AS_IS else self.encode(item, (path, key)) for key, item in value.items()
+                }
+            items = [[self.encode(key, path), self.encode(item, (path, key))] for key, item in value.items()]
             return {_TAG: "dict", "items": items}
         if isinstance(value, Tensor):
             return {_TAG: "tensor", "name": self.tensor(value, path)}
         raise TypeError(f"{_dotted(path)}: a {kind.__module__}.{kind.__qualname__}; allowed: {_ALLOWED}")
 
-    def tensor(self, value: Tensor, path: tuple[Any, ...]) -> str:
+    def tensor(self, value: Tensor, path: _Path) -> str:
         if value.layout != torch.strided or str(value.dtype) not in _STORED or value.is_meta:
             raise TypeError(f"{_dotted(path)}: a {value.dtype} tensor, {value.layout}, on {value.device}; not stored")
         # A tied weight is one tensor under two names: stored once.
@@ -115,5 +120,9 @@ def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
             raise ValueError(f"state: unknown kind {unknown!r}")
 
 
-def _dotted(path: tuple[Any, ...]) -> str:
-    return ".".join(str(key) for key in path) or "state"
+def _dotted(path: _Path) -> str:
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key))
+    return ".".join(reversed(keys)) or "state"

@@ -30,7 +30,7 @@ from lyceum.run.rollout_table import as_parquet
 from lyceum.utils.numbers import plain, python_number
 
 FOLDER = "trees"
-_KEYS = (bool, int, float, str, bytes, type(None))
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _ADVICE = "allowed: the file as the run wrote it"
 _FORMAT, _WRITTEN, _OLDER = b"lyceum.trees", b"3", b"2"
 """What a file says about itself."""
@@ -365,14 +365,18 @@ def _fields(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """What the codec can hold: numbers, texts, bytes, lists, tuples and mappings as they are, a dataclass as the
     mapping of its fields, an array as a list, anything else as its text."""
-    if value is None or type(value) in (bool, int, float, bytes):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, Mapping):
-        return {key if type(key) in _KEYS else str(key): _plain(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
+    if kind is dict or isinstance(value, Mapping):
+        return {
+            key if type(key) in _PLAIN else str(key): item if type(item) in _PLAIN else _plain(item)
+            for key, item in value.items()
+        }
+    if kind is list or kind is tuple:
+        return kind(item if type(item) in _PLAIN else _plain(item) for item in value)
     if isinstance(value, tuple):  # a judged step
         return tuple(map(_plain, value))
     if is_dataclass(value) and not isinstance(value, type):
