@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import IO, Any, Protocol
 
-from lyceum.core.tree import Tree
 from lyceum.core.waves import Begins
-from lyceum.runtime.wire import Message, pack, receive
+from lyceum.runtime.wire import Message, Part, grown_parts, pack, receive
 from lyceum.utils import errors
 from lyceum.utils.child_processes import import_path, lines_said, start_module, wait_or_kill
 from lyceum.utils.errors import RunError, how_it_ended
@@ -36,17 +35,6 @@ GRACE = 5.0
 
 Heard = Callable[[Mapping[str, int] | None], None]
 """Called with what a worker has sampled and graded since it last said so, and with None as a tree is finished."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A worker's part of a wave."""
-
-    trees: list[Tree]
-    computed: int
-    state: dict[str, Any]
-    counted: dict[str, float] = field(default_factory=dict)
-    """As ``Grown.counted``."""
 
 
 @dataclass
@@ -264,10 +252,11 @@ class Worker:
                 case "grown":
                     self._starts = 0
                     self.blocked, self.lived = self.blocked + said["blocked"], self.lived + said["lived"]
-                    with self._lock:
-                        asked = self._asked.pop(said["wave"], None)
-                    if asked is not None:
-                        asked.part.set_result(Part(trees, said["computed"], said["state"], said["counted"]))
+                    for wave, part in grown_parts(said, trees).items():
+                        with self._lock:
+                            asked = self._asked.pop(wave, None)
+                        if asked is not None:
+                            asked.part.set_result(part)
                 case _:
                     self._fail(_error(said["error"], said["lines"]))
         if not self._ended:

@@ -33,8 +33,8 @@ from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
 from lyceum.reward.base import passed_in_here
 from lyceum.run.codec import decode, encode
-from lyceum.runtime._worker import Heard, Machines, Part, ThisMachine, Worker
-from lyceum.runtime.wire import Message, pack
+from lyceum.runtime._worker import Heard, Machines, ThisMachine, Worker
+from lyceum.runtime.wire import Message, Part, pack
 from lyceum.utils import progress as display
 from lyceum.utils.errors import RunError
 from lyceum.utils.lazy_imports import torch

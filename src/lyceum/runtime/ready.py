@@ -19,9 +19,9 @@ from typing import Any
 
 from lyceum.core.tallies import without_tallies
 from lyceum.core.waves import Begins, Grown, Grows, Wave
-from lyceum.runtime._worker import Part, Worker
+from lyceum.runtime._worker import Worker
 from lyceum.runtime.processes import Processes, Workers, of_ticket, packed, same
-from lyceum.runtime.wire import pack
+from lyceum.runtime.wire import Part, pack
 from lyceum.utils.errors import RunError
 
 log = logging.getLogger(__name__)

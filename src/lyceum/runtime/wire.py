@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -25,6 +27,31 @@ class Message(NamedTuple):
 
     said: dict[str, Any]
     trees: list[Tree]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A worker's part of a wave."""
+
+    trees: list[Tree]
+    computed: int
+    state: dict[str, Any]
+    counted: dict[str, float] = field(default_factory=dict)
+    """As ``Grown.counted``."""
+
+
+def say_grown(parts: Mapping[int, Part]) -> tuple[dict[str, Any], list[Tree]]:
+    """What a worker has finished, by wave, as a message that :func:`grown_parts` reads."""
+    said = [{"wave": wave, **vars(part), "trees": len(part.trees)} for wave, part in parts.items()]
+    return {"what": "grown", "parts": said}, [tree for part in parts.values() for tree in part.trees]
+
+
+def grown_parts(said: Mapping[str, Any], trees: Sequence[Tree]) -> dict[int, Part]:
+    remaining = iter(trees)
+    return {
+        part["wave"]: Part([*islice(remaining, part["trees"])], part["computed"], part["state"], part["counted"])
+        for part in said["parts"]
+    }
 
 
 def pack(said: Mapping[str, Any], trees: Sequence[Tree] = ()) -> bytes:
