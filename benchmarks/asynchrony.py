@@ -20,6 +20,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -32,19 +33,20 @@ from lyceum.core.settings import Composition, RuntimeSettings
 from lyceum.core.waves import Grown, Grows, Wave
 from lyceum.recipe.schema import load_recipe
 from lyceum.run.reader import read_run_folder, read_summary
-from lyceum.runtime.admission import may_begin, to_train
+from lyceum.runtime.admission import may_begin, should_begin, to_train
 from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 
 PARTS = ("exact", "lengths", "learning", "time")
 DEFINITIONS = {
     "exact": "whether all digests of a run with a worker process are those of one in one process",
-    "lengths.rule": "ready: runtime/admission.py; count: begun - trained bounded alone (AReaL's), oldest first; "
-    "discard: groups older than the bound are thrown away, the others trained in the order in which they finish",
+    "lengths.rule": "ready: runtime/admission.py; eager: the same without its should_begin; count: begun - trained "
+    "bounded alone (AReaL's), oldest first; discard: groups older than the bound are thrown away, the others trained in the order in which they finish",
     "lengths.trained_to_drawn": "mean duration of the groups that were trained, relative to that of all that began",
     "lengths.p95": "the same of the 95th percentile",
     "lengths.discarded": "share of the finished groups that were thrown away",
     "lengths.most": "largest staleness that was trained (updates)",
+    "lengths.mean": "mean staleness of what was trained (updates)",
     "lengths.idle": "share of the learner's time in which it waits",
     "learning.final": "held-out accuracy after the last update, mean over seeds, with its standard error",
     "learning.correction": "none: ratios against the start of the step, uncorrected (refused by lyceum); behaviour: "
@@ -54,8 +56,9 @@ DEFINITIONS = {
     "time.seconds_to": "seconds after the first step until the models of a step and of the two after it have so much "
     "held-out accuracy on average (100 tasks, 4 samples each, measured after the run); null: never",
     "bounds.faster": "seconds a step of the faster synchronous run over those of the case",
-    "bounds.of_bound": "fewest possible seconds a step over the measured ones; ready: those in which the learner of "
-    "that synchronous run is not idle; fixed: by simulated_fixed",
+    "bounds.of_simulated": "seconds a step of the order's rule over the measured ones, simulated (simulated_fixed, "
+    "simulated_ready) with a worker and a learner as fast as they are where nothing else runs",
+    "bounds.of_busy": "the same of those in which the learner of that synchronous run is not idle",
 }
 
 
@@ -144,46 +147,90 @@ def brief(work: str, name: str) -> list[str]:
 # Lengths -------------------------------------------------------------------------------------------------------------
 
 
+SIZE, AT_ONCE = 32, 64
+"""Groups of a step, and that are drawn at once, as ``lengths`` simulates them."""
+
+
 def lengths(options: Any) -> Cases:
     steps, seeds = (40, 1) if options.quick else (400, 5)
     for generation in (0.7, 1.6):
-        for rule, bounds in (("ready", (0, 1, 2, 4, 8)), ("count", (1, 2, 4, 8)), ("discard", (1, 2, 4, 8))):
+        rules = {"ready": (0, 1, 2, 4, 8, 16), "eager": (1, 2, 4, 8, 16)} | dict.fromkeys(
+            ("count", "discard"), (1, 2, 4, 8)
+        )
+        for rule, bounds in rules.items():
             for staleness in bounds:
                 case = {"rule": rule, "staleness": staleness, "generation": generation, "steps": steps, "seeds": seeds}
                 yield case, lambda case=case: averaged(case)
 
 
 def averaged(case: Mapping[str, Any]) -> dict[str, Any]:
+    mean = case["generation"] * AT_ONCE / SIZE
+
+    def durations(draw: random.Random) -> tuple[float, float]:
+        return draw.lognormvariate(0, 1) * mean / math.exp(0.5), 0.0
+
     found = [
-        simulate(case["rule"], case["staleness"], generation=case["generation"], steps=case["steps"], seed=seed)
+        simulate(case["rule"], case["staleness"], durations, steps=case["steps"], seed=seed)
         for seed in range(case["seeds"])
     ]
-    return {name: (max if name == "most" else fmean)(each[name] for each in found) for name in found[0]}
+    names = ("trained_to_drawn", "p95", "discarded", "most", "mean", "idle")
+    return {name: (max if name == "most" else fmean)(getattr(each, name) for each in found) for name in names}
+
+
+@dataclass
+class Simulated:
+    """What :func:`simulate` finds: the definitions of ``lengths``, and when each step ended."""
+
+    ended: list[float]
+    trained_to_drawn: float
+    p95: float
+    discarded: float
+    most: int
+    mean: float
+    idle: float
 
 
 def simulate(
-    rule: str, bound: int, *, generation: float, steps: int, seed: int, size: int = 32, at_once: int = 64
-) -> dict[str, float]:
-    """Discrete events: a step takes 1, groups take lognormal times, so many at once that a step's worth of them takes
-    ``generation`` on average."""
+    rule: str,
+    bound: int,
+    durations: Callable[[random.Random], tuple[float, float]],
+    *,
+    steps: int,
+    seed: int,
+    learning: float = 1.0,
+    size: int = SIZE,
+    at_once: int = AT_ONCE,
+    last: int = 10**9,
+) -> Simulated:
+    """Discrete events: groups are drawn, so many at once, and graded, as long as ``durations`` says.
+
+    Args:
+        durations: of drawing a group, and of grading it.
+        learning: duration of a step's updates.
+        size: groups of a step.
+        last: steps of the stage, after which no groups are needed.
+    """
     draw = random.Random(seed)
-    mean = generation * at_once / size
     now = busy = 0.0
-    version = number = discarded = finished = most = 0
-    running: list[tuple[float, int, int, float]] = []  # end, number, version, duration
+    version = number = discarded = finished = 0
+    drawing: list[tuple[float, int, int, float, float]] = []  # end, number, version, duration, further duration
+    grading: list[tuple[float, int, int, float]] = []  # end, number, version, duration
     ready: list[tuple[int, int, float]] = []  # number, version, duration
     drawn: list[float] = []
-    trained: list[float] = []
+    trained: list[tuple[int, float]] = []  # staleness, duration
+    ended: list[float] = []
     ends: float | None = None
     while version < steps:
-        allowed = at_once - len(running)
+        allowed = at_once - len(drawing)
         if rule != "discard":
-            outstanding = len(running) + len(ready) + (size if ends is not None else 0)
-            allowed = min(allowed, may_begin(outstanding, version, steps=10**9, size=size, staleness=bound))
+            outstanding = len(drawing) + len(grading) + len(ready) + (size if ends is not None else 0)
+            allowed = min(allowed, may_begin(outstanding, version, steps=last, size=size, staleness=bound))
+        if rule == "ready":
+            allowed = should_begin(allowed, len(ready), 0, size=size)
         for _ in range(allowed):
-            took = draw.lognormvariate(0, 1) * mean / math.exp(0.5)
-            drawn.append(took)
-            heapq.heappush(running, (now + took, number, version, took))
+            takes, further = durations(draw)
+            drawn.append(takes)
+            heapq.heappush(drawing, (now + takes, number, version, takes, further))
             number += 1
         if ends is None:
             if rule == "discard":
@@ -196,29 +243,35 @@ def simulate(
                 chosen = list(range(size)) if len(ready) >= size else None
             else:
                 ready.sort()
-                under_way = [each[2] + bound for each in running]
+                under_way = [each[2] + bound for each in (*drawing, *grading)]
                 chosen = to_train([each[1] + bound for each in ready], under_way, version, size=size)
             if chosen is not None:
                 taken = [ready[i] for i in chosen]
                 ready = [each for i, each in enumerate(ready) if i not in set(chosen)]
-                trained += [each[2] for each in taken]
-                most = max(most, *(version - each[1] for each in taken))
-                ends, busy = now + 1.0, busy + 1.0
+                trained += [(version - each[1], each[2]) for each in taken]
+                ends, busy = now + learning, busy + learning
                 continue
-        now = min(time for time in (ends, running[0][0] if running else None) if time is not None)
+        now = min(time for time in (ends, *(queue[0][0] for queue in (drawing, grading) if queue)) if time is not None)
         if ends is not None and ends <= now:
+            ended.append(now)
             ends, version = None, version + 1
-        while running and running[0][0] <= now:
-            _, which, begun, took = heapq.heappop(running)
+        while drawing and drawing[0][0] <= now:
+            _, which, begun, took, further = heapq.heappop(drawing)
+            heapq.heappush(grading, (now + further, which, begun, took))
+        while grading and grading[0][0] <= now:
+            _, which, begun, took = heapq.heappop(grading)
             ready.append((which, begun, took))
             finished += 1
-    return {
-        "trained_to_drawn": round(fmean(trained) / fmean(drawn), 3),
-        "p95": round(quantile(trained, 0.95) / quantile(drawn, 0.95), 3),
-        "discarded": round(discarded / finished, 3),
-        "most": most,
-        "idle": round(1 - busy / now, 3),
-    }
+    lengths_trained = [took for _, took in trained]
+    return Simulated(
+        ended,
+        round(fmean(lengths_trained) / fmean(drawn), 3),
+        round(quantile(lengths_trained, 0.95) / quantile(drawn, 0.95), 3),
+        round(discarded / finished, 3),
+        max(staleness for staleness, _ in trained),
+        round(fmean(staleness for staleness, _ in trained), 2),
+        round(1 - busy / now, 3),
+    )
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -329,8 +382,8 @@ def until(level: str, accuracy: Sequence[float], seconds: Sequence[float]) -> fl
 
 
 def bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each seed and case, measured speed over what could be: for ``ready`` the learner always busy, as it is in the
-    faster of the synchronous runs; for ``fixed`` what :func:`simulated_fixed` says."""
+    """Of each seed and case, measured speed over what could be: as its rule is simulated, and with a learner that is
+    always busy, as it is in the faster of the synchronous runs."""
     found: list[dict[str, Any]] = []
     for seed in sorted({row["case"]["seed"] for row in rows}):
         of = [row for row in rows if row["case"]["seed"] == seed]
@@ -345,17 +398,20 @@ def bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if "runtime.order" not in keys:
                 continue
             staleness = int(keys["runtime.staleness"])
-            best = fastest["seconds_per_step"] * (1 - fastest["idle"])
-            if keys["runtime.order"] == "fixed":
-                best = simulated_fixed(staleness, drawing, step - drawing, steps=row["case"]["steps"], seed=seed)
+            order, steps = keys["runtime.order"], row["case"]["steps"]
+            simulated = (simulated_fixed if order == "fixed" else simulated_ready)(
+                staleness, drawing, step - drawing, steps=steps, seed=seed
+            )
+            busy = fastest["seconds_per_step"] * (1 - fastest["idle"])
             measured = row["seconds_per_step"]
             found.append(
                 {
-                    "order": keys["runtime.order"],
+                    "order": order,
                     "staleness": staleness,
                     "seed": seed,
                     "faster": round(fastest["seconds_per_step"] / measured, 2),
-                    "of_bound": round(best / measured, 3),
+                    "of_simulated": round(simulated / measured, 3),
+                    "of_busy": round(busy / measured, 3),
                 }
             )
     return found
@@ -373,9 +429,31 @@ def simulated_fixed(staleness: int, drawing: float, learning: float, *, steps: i
     for step in range(steps):
         published = trained[step - staleness - 1] if step > staleness else 0.0
         drawn = max(drawn, published) + drawing
-        slowest = max(min(5.0, 0.25 * draw.paretovariate(2)) for _ in range(8 * TASKS_OF_TIME))
+        slowest = max(slept(draw) for _ in range(8 * TASKS_OF_TIME))
         trained.append(max(drawn + slowest, trained[-1] if trained else 0.0) + learning)
     return (trained[-1] - trained[0]) / (steps - 1)
+
+
+def simulated_ready(staleness: int, drawing: float, learning: float, *, steps: int, seed: int) -> float:
+    """Seconds a step of ``order: ready`` with one worker, of whose places each group takes one for ``drawing`` seconds.
+
+    Args:
+        drawing, learning: seconds of a step's groups together, and of its updates.
+    """
+
+    def durations(draw: random.Random) -> tuple[float, float]:
+        return drawing, max(slept(draw) for _ in range(8))
+
+    size = TASKS_OF_TIME
+    found = simulate(
+        "ready", staleness, durations, steps=steps, seed=seed, learning=learning, size=size, at_once=size, last=steps
+    )
+    return (found.ended[-1] - found.ended[0]) / (steps - 1)
+
+
+def slept(draw: random.Random) -> float:
+    """Seconds that a verifier of :data:`SLEEPS` takes, where it takes half a second on average."""
+    return min(5.0, 0.25 * draw.paretovariate(2))
 
 
 MEASURED = {"exact": exact, "lengths": lengths, "learning": learning, "time": time_}
@@ -384,7 +462,7 @@ MEASURED = {"exact": exact, "lengths": lengths, "learning": learning, "time": ti
 def show(result: Mapping[str, Any]) -> None:
     rows = [[row["case"]["recipe"], row["equal"]] for row in result["exact"]]
     table("exact", ["recipe", "same bits"], rows)
-    columns = ["trained_to_drawn", "p95", "discarded", "most", "idle"]
+    columns = ["trained_to_drawn", "p95", "discarded", "most", "mean", "idle"]
     rows = [
         [f"{row['case']['rule']}, bound {row['case']['staleness']}, generation {row['case']['generation']}"]
         + [round(row[column], 3) for column in columns]
@@ -412,7 +490,7 @@ def show(result: Mapping[str, Any]) -> None:
         for row in result["time"]
     ]
     table("time", ["keys", *columns, *(f"s to {level}" for level in LEVELS)], rows)
-    columns = ["order", "staleness", "seed", "faster", "of_bound"]
+    columns = ["order", "staleness", "seed", "faster", "of_simulated", "of_busy"]
     table("time against bounds", columns, [[row[column] for column in columns] for row in bounds(result["time"])])
 
 

@@ -5,7 +5,7 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyceum.runtime.admission import in_time, may_begin, to_train
+from lyceum.runtime.admission import in_time, may_begin, should_begin, to_train
 
 DEADLINES = st.lists(st.integers(0, 4), max_size=5)
 
@@ -51,13 +51,25 @@ def test_what_begins_is_bounded_and_ends_with_the_stage():
     assert may_begin(9, 9, steps=10, size=4, staleness=2) == 0
 
 
+def test_no_group_begins_sooner_than_it_is_needed():
+    assert should_begin(12, ready=0, waiting=0, size=4) == 4
+    assert should_begin(12, ready=7, waiting=1, size=4) == 3
+    assert should_begin(2, ready=7, waiting=1, size=4) == 2
+    assert should_begin(12, ready=7, waiting=5, size=4) == 0
+    assert should_begin(12, ready=8, waiting=0, size=4) == 0
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(1, 3), st.integers(0, 4), st.integers(1, 8))
 def test_whatever_takes_how_long_each_group_is_trained_once_within_the_bound(data, size, staleness, steps):
     running, ready, trained, dropped, number = {}, {}, [], [], 0
+    eager = data.draw(st.booleans())
     for version in range(steps):
         while True:
-            for _ in range(may_begin(len(running) + len(ready), version, steps=steps, size=size, staleness=staleness)):
+            new = may_begin(len(running) + len(ready), version, steps=steps, size=size, staleness=staleness)
+            if not eager:
+                new = should_begin(new, len(ready), data.draw(st.integers(0, len(running))), size=size)
+            for _ in range(new):
                 running[number], number = version, number + 1
             names = sorted(ready)
             deadlines = [ready[name] + staleness for name in names]

@@ -16,10 +16,9 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.run.reader import read_run_folder, read_summary
 from lyceum.run.trees import read_trees
 from lyceum.runtime import processes
-from lyceum.runtime._worker import Part
 from lyceum.runtime.processes import Processes
 from lyceum.runtime.ready import FreeWorkers, Straggler
-from lyceum.runtime.wire import unpack
+from lyceum.runtime.wire import Part, unpack
 from lyceum.training.stages._ready import NUMBER
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
@@ -153,8 +152,8 @@ def test_a_run_that_was_stopped_samples_nothing_again_that_was_finished(keys, fo
         train(recipe, interrupted=after_two)
     steps, _ = trained(folder / "stopped")
     gone = {number for step in steps for number in step}
-    assert {*started} == {*range(16)}, "3 steps ahead and the next one's"
-    assert len(gone) == 8
+    assert {*started} == {*range(len(started))}
+    assert len(gone) == 8 < len(started) <= 16, "at most 3 steps ahead, and the next one's"
     assert {int(file.stem) for file in (folder / "stopped" / "ahead").glob("*.group")} >= {*started} - gone
     before = {*started}
     started.clear()

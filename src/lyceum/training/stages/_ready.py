@@ -17,7 +17,7 @@ from lyceum.core.component import require_keys
 from lyceum.core.group import Group
 from lyceum.core.tree import Tree
 from lyceum.core.waves import Grown, RunsAhead, RunsBeside, Ticket, Wave
-from lyceum.runtime.admission import may_begin, to_train
+from lyceum.runtime.admission import may_begin, should_begin, to_train
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.stages._groups import group_of
 from lyceum.training.stages._sampling import Sampler
@@ -40,11 +40,13 @@ class Begun:
         number: in the order drawn in the stage; each is trained once, or dropped by ``collect``.
         wave: of its ticket alone.
         version: updates of the stage that were done as its first token was drawn, or fewer while that is not known.
+        waits: for a place in a worker.
     """
 
     number: int
     wave: Wave
     version: int
+    waits: bool = True
     grown: Future[Grown] = field(default_factory=Future)
     tree: Tree | None = None
 
@@ -144,7 +146,8 @@ class ReadyGroups:
             self._start(number, Wave(wave.key, wave.step, wave.progress, version, wave.tickets), done)
         bound = self.stage.runtime.lag
         outstanding = len(self.running) + len(self.ready)
-        new = may_begin(outstanding, done, steps=self.sampler.steps, size=size, staleness=bound)
+        may = may_begin(outstanding, done, steps=self.sampler.steps, size=size, staleness=bound)
+        new = should_begin(may, len(self.ready), sum(each.waits for each in self.running), size=size)
         if not new or self.sampler.spent:
             return
         drawn = self.sampler.wave(new, key=(self.first_step, done), step=done)
@@ -162,7 +165,7 @@ class ReadyGroups:
             return
 
         def begins(version: int) -> None:
-            begun.version = version - self.first_step
+            begun.version, begun.waits = version - self.first_step, False
             self._tell()
 
         begun.grown = cast(RunsBeside, self.sampler.runtime).start(wave, begun=begins)
