@@ -41,7 +41,8 @@ PARTS = ("exact", "lengths", "learning", "time")
 DEFINITIONS = {
     "exact": "whether all digests of a run with a worker process are those of one in one process",
     "lengths.rule": "ready: runtime/admission.py; eager: the same without its should_begin; count: begun - trained "
-    "bounded alone (AReaL's), oldest first; discard: groups older than the bound are thrown away, the others trained in the order in which they finish",
+    "bounded alone (AReaL's), oldest first; discard: groups older than the bound are thrown away, the others trained "
+    "in the order in which they finish",
     "lengths.trained_to_drawn": "mean duration of the groups that were trained, relative to that of all that began",
     "lengths.p95": "the same of the 95th percentile",
     "lengths.discarded": "share of the finished groups that were thrown away",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -44,10 +45,28 @@ from lyceum.utils.numbers import to_json
 from lyceum.utils.paths import local_path
 from lyceum.utils.terminal import quoted
 
-BASE, BASE_STORIES, PLAIN = "base", "base-stories", "plain"
-SCRATCH, SCRATCH_PICTURES = "scratch", "scratch-pictures"
-SCRATCH_STORIES, SCRATCH_WORLDS, SCRATCH_ARCHIVE = "scratch-stories", "scratch-worlds", "scratch-archive"
-UNTRAINED = (SCRATCH, SCRATCH_PICTURES, SCRATCH_STORIES, SCRATCH_WORLDS, SCRATCH_ARCHIVE)
+BASE, BASE_STORIES, PLAIN, SCRATCH = "base", "base-stories", "plain", "scratch"
+
+
+class _Builders(NamedTuple):
+    """Of an untrained model: a module of this folder, which imports what loads slowly, and two functions of it."""
+
+    module: str
+    model: str
+    tokenizer: str
+
+    def found(self, function: str) -> Callable[..., Any]:
+        return getattr(importlib.import_module(f"lyceum.models.{self.module}"), function)
+
+
+_UNTRAINED = {
+    SCRATCH: _Builders("scratch", "build_scratch", "character_tokenizer"),
+    "scratch-pictures": _Builders("scratch_pictures", "build_scratch_pictures", "picture_tokenizer"),
+    "scratch-stories": _Builders("scratch_words", "build_scratch_stories", "story_tokenizer"),
+    "scratch-worlds": _Builders("scratch_words", "build_scratch_worlds", "world_tokenizer"),
+    "scratch-archive": _Builders("scratch_words", "build_scratch_archive", "archive_tokenizer"),
+}
+UNTRAINED = (*_UNTRAINED,)
 SHIPPED = (BASE, BASE_STORIES)
 """Trained models in this package: a folder each, of its name."""
 BUILT_IN = (*SHIPPED, *UNTRAINED)
@@ -435,22 +454,14 @@ def _auto_class(settings: ModelSettings) -> Any:
 
 
 def _untrained(path: str, seed: int) -> transformers.PreTrainedModel:
-    if path == SCRATCH:
-        from lyceum.models.scratch import build_scratch
+    builders = _UNTRAINED[path]
+    return builders.found(builders.model)(seed=seed)[0]
 
-        return build_scratch(seed=seed)[0]
-    if path == SCRATCH_PICTURES:
-        from lyceum.models.scratch_pictures import build_scratch_pictures
 
-        return build_scratch_pictures(seed=seed)[0]
-    from lyceum.models.scratch_words import build_scratch_archive, build_scratch_stories, build_scratch_worlds
-
-    of_words = {
-        SCRATCH_STORIES: build_scratch_stories,
-        SCRATCH_WORLDS: build_scratch_worlds,
-        SCRATCH_ARCHIVE: build_scratch_archive,
-    }
-    return of_words[path](seed=seed)[0]
+def _tokenizer_of_untrained(path: str) -> transformers.PreTrainedTokenizerBase:
+    """Without its model, whose weights would be drawn for nothing."""
+    builders = _UNTRAINED[path]
+    return builders.found(builders.tokenizer)()
 
 
 @cache
@@ -463,26 +474,6 @@ def _as_built(path: str) -> tuple[Any, Mapping[str, tuple[int, ...]]]:
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in module.named_parameters()}
-
-
-def _tokenizer_of_untrained(path: str) -> transformers.PreTrainedTokenizerBase:
-    """Without its model, whose weights would be drawn for nothing."""
-    if path == SCRATCH:
-        from lyceum.models.scratch import character_tokenizer
-
-        return character_tokenizer()
-    if path == SCRATCH_PICTURES:
-        from lyceum.models.scratch_pictures import picture_tokenizer
-
-        return picture_tokenizer()
-    from lyceum.models.scratch_words import archive_tokenizer, story_tokenizer, world_tokenizer
-
-    of_words = {
-        SCRATCH_STORIES: story_tokenizer,
-        SCRATCH_WORLDS: world_tokenizer,
-        SCRATCH_ARCHIVE: archive_tokenizer,
-    }
-    return of_words[path]()
 
 
 def _plain(tokenizer: transformers.PreTrainedTokenizerBase) -> str:

@@ -19,7 +19,7 @@ from transformers import AttentionMaskInterface, AutoModelForCausalLM, PreTraine
 
 from lyceum.models.context import BY_POSITION, UNLIMITED, context_of_config, unknown_rotary
 from lyceum.models.in_float32 import can_compute_in_float32, in_float32
-from lyceum.models.load import SCRATCH, ModelSettings, read_config
+from lyceum.models.load import UNTRAINED, ModelSettings, read_config
 from lyceum.models.model_cache import KeptCache, ModelCache
 from lyceum.models.policy import Policy, backbone_of, logit_transform, redirect_attention
 from lyceum.models.rows import ByRows, RowCache
@@ -193,7 +193,7 @@ def over_rows(how: ByRows) -> str:
 @torch.no_grad()
 def rows_ahead(settings: ModelSettings) -> ByRows | None:
     """How a model will run over rows, as far as its configuration shows it; no weight is read."""
-    if settings.path == SCRATCH or settings.path.endswith(".gguf"):
+    if settings.path in UNTRAINED or settings.path.endswith(".gguf"):
         return None
     plan = TreePlan(list(_PATHS), [0, TRUNK])
     try:

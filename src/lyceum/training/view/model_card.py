@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lyceum.models.load import BASE, BASE_STORIES, SCRATCH
+from lyceum.models.load import BASE, BASE_STORIES, UNTRAINED
 from lyceum.reward.function_registry import is_passed_in
 from lyceum.utils.documents import write_yaml
 from lyceum.utils.html import share, shares
@@ -19,7 +19,7 @@ from lyceum.utils.paths import local_path
 OWN = {
     BASE: "the small base model that comes with lyceum",
     BASE_STORIES: "the small model of word problems that comes with lyceum",
-    SCRATCH: "a small model with random weights",
+    **dict.fromkeys(UNTRAINED, "a small model with random weights"),
 }
 SETTINGS_OF_THIS_MACHINE = ("name", "label", "output", "threads", "track", "digests", "trust_code")
 """Keys of a run that are no part of how the model was made. ``trust_code`` and ``model.trust_remote_code`` only a
