@@ -333,7 +333,7 @@ async def score(completion, id):
 def time_(options: Any) -> Cases:
     steps = 3 if options.quick else 24
     sleeps: list[tuple[list[str], float]] = [(["threads=1"], 0.0), (["threads=1"], 0.5), (["threads=2"], 0.5)]
-    for staleness in (1,) if options.quick else (1, 2, 4, 8):
+    for staleness in (1,) if options.quick else (1, 2, 4, 8, 16):
         more = [f"runtime.staleness={staleness}", "runtime.ratio=behaviour", "threads=1"]
         sleeps += [(["runtime=processes", f"runtime.order={order}", *more], 0.5) for order in ("fixed", "ready")]
     for seed in range(options.seeds):

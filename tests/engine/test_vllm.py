@@ -51,7 +51,10 @@ def served(policy):
 @pytest.fixture
 def lenient(monkeypatch):
     """As if vLLM were installed, for what is checked without it."""
-    monkeypatch.setattr("lyceum.engine.vllm.importlib.util.find_spec", lambda name: True)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "lyceum.engine.vllm.importlib.util.find_spec", lambda name: True if name.startswith("vllm") else found(name)
+    )
 
 
 def one(engine, prefix=PROMPT, n=1, sampling=None, **more):
