@@ -24,6 +24,8 @@ from lyceum.training.stages._ready import NUMBER
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 SMALL = [
     *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=4", "rollout.samples=4", "steps=5", "threads=1"),
     *("rollout.sampling.max_completion_tokens=6", "trees_every=1", "max_steps_without_signal=0"),
