@@ -104,7 +104,7 @@ def test_each_group_is_trained_once_within_the_bound_and_its_metrics_say_so(keys
 
 def test_a_group_that_waits_for_its_place_is_due_by_when_it_begins(keys, folder, monkeypatch):
     (folder / "slow.py").write_text(
-        "import time\n\ndef score(completion):\n    time.sleep(0.05)\n    return len(completion)"
+        "import time\n\ndef score(completion):\n    time.sleep(0.02)\n    return len(completion)"
     )
     start, told = FreeWorkers.start, {}
 
