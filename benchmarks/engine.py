@@ -109,7 +109,7 @@ def measure(name: str, folder: Path, options: Any, result: dict[str, Any]) -> No
         batches = [8]
     rounds = options.rounds or (2 if options.quick else 5 if small else 3)
     same, mixed = ((64, 64), (8, 256)) if small else ((32, 32), (8, 128))
-    if options.quick and not small:
+    if options.quick:
         same, mixed = (8, 8), (4, 24)
     config = json.loads((folder / "config.json").read_text())
     result["matmul_gflops"][name] = matmul_gflops(model_shapes(config, max(batches), 2048))

@@ -5,6 +5,7 @@ Properties are tried on the same examples every time, so that a change fails for
 ``HYPOTHESIS_PROFILE=explore pytest``.
 """
 
+import functools
 import importlib.util
 import os
 import signal
@@ -62,6 +63,17 @@ def folders_of_modules():
     before, used = [*sys.path], [*_used]
     yield
     sys.path[:], _used[:] = before, used
+
+
+@pytest.fixture(scope="module")
+def small_scratch():
+    """The model ``scratch`` with half of its layers, and so narrow that most of a step is not its own."""
+    from lyceum.models import scratch
+
+    with pytest.MonkeyPatch.context() as patch:
+        small = functools.partial(scratch.build_scratch, width=32, layers=2, heads=2, feed_forward=64)
+        patch.setattr(scratch, "build_scratch", small)
+        yield
 
 
 @pytest.fixture(autouse=True)

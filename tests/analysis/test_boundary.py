@@ -19,6 +19,8 @@ from lyceum.evaluation.statistics import pass_at_k
 from lyceum.tasks.rows import read_rows
 from lyceum.utils.errors import NothingGraded, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 def samples(label, hint=None, level=None, **correct):
     """``A="1100"``: two correct samples and two incorrect ones of task A; ``-`` could not be graded."""

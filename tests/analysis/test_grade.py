@@ -17,6 +17,8 @@ from lyceum.reward import pool as pools
 from lyceum.run.rollout_table import trajectory_table
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TABLE = "CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1), (2), (3), (4), (5);"
 GOOD = {"prompt": "1+1", "completion": "2", "answer": "2"}
 BAD = [

@@ -17,6 +17,8 @@ from lyceum.reward.function_registry import reward_settings
 from lyceum.utils.errors import Interrupted, NothingLearntWarning, RecipeError
 from lyceum.utils.threads import SPINS
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = {
     "steps": 2,
     "tasks_per_step": 2,

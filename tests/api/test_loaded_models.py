@@ -17,6 +17,8 @@ from lyceum.api.loaded import is_loaded, write_loaded
 from lyceum.models.scratch import build_scratch
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY: dict[str, Any] = {
     "steps": 2,
     "tasks_per_step": 2,

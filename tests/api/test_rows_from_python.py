@@ -17,6 +17,8 @@ import lyceum
 from lyceum.api.rows import Files, are_rows, rows_as_file
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 ROWS = [{"prompt": f"{i}+1=", "answer": str(i + 1), "odd": i % 2} for i in range(40)]
 TINY: dict[str, Any] = {
     "steps": 2,

@@ -24,6 +24,8 @@ from lyceum.cli.train import resume_command
 from lyceum.recipe.schema import load_recipe
 from lyceum.utils import progress
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("steps=2", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1,2]", "model=scratch"),
     *("rollout.samples=2", "rollout.sampling.max_completion_tokens=8", "reward=test-letters"),

@@ -8,6 +8,8 @@ import pytest
 
 from lyceum.cli import main
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = ["search", "scratch", "--tasks", "chain", "tasks.levels=[1,2]", "--n", "4", "--max-tokens", "8"]
 
 

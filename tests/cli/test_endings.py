@@ -18,6 +18,8 @@ from lyceum.analysis.tables import held_out_table
 from lyceum.cli import main
 from lyceum.cli.output import Output
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 COMMAND = f"{shlex.quote(sys.executable)} -c 'from lyceum.cli import main; import sys; sys.exit(main())'"
 TINY = [
     *("steps=1", "tasks_per_step=2", "rollout.samples=2", "rollout.sampling.max_completion_tokens=8", "model=scratch"),

@@ -22,6 +22,8 @@ from lyceum.run import checkpoint
 from lyceum.training.stages.method import Method
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("model=scratch", "evaluate.n=0", "tasks_per_step=3", "rollout.samples=4", "reward=test-letters", "track=[]"),
     *("rollout.sampling.max_completion_tokens=6", "checkpoint_every=1", "trees_every=1"),

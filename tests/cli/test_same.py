@@ -12,6 +12,8 @@ from lyceum.analysis.differences import FirstDifference, first_difference
 from lyceum.cli import main
 from lyceum.run.digests import digest
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("model=scratch", "evaluate.n=0", "tasks_per_step=2", "rollout.samples=2", "reward=test-letters", "digests=true"),
     *("rollout.sampling.max_completion_tokens=6", "checkpoint_every=1", "track=[]"),

@@ -15,6 +15,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import check
 from lyceum.utils.documents import write_yaml
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 SECONDS = 2.0
 """Of CPU time for each answer."""
 

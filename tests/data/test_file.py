@@ -25,6 +25,8 @@ from lyceum.tasks.rows import read_rows
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 USER, GOOD, BAD = (
     {"role": "user", "content": "2+2"},
     {"role": "assistant", "content": "4"},

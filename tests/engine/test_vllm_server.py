@@ -545,7 +545,7 @@ def test_a_run_beside_a_server_that_fails_in_every_step_has_the_bits_of_one_that
         return takes(path, sha256)
 
     ill.take = then_fails
-    shared = train(recipe(well, tmp_path, "shared", *keys, beside=[ill], timeout=2))
+    shared = train(recipe(well, tmp_path, "shared", *keys, beside=[ill], timeout=1))
     assert not left
     assert len({fault for fault in faults if fault in ill.failed}) == len(faults)
     assert without_metrics(read_digests(shared)) == without_metrics(read_digests(whole))

@@ -8,6 +8,8 @@ from lyceum.recipe.schema import load_recipe, parse
 from lyceum.training.train import check, train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 # An untrained model fails at every chain: each step puts its 3 tasks aside, and a batch of 4 is full after 2, 3, 4.
 STAGE = {
     "kind": "interleaved",

@@ -144,8 +144,9 @@ APART = (
 )
 """What needs tasks of its own, pictures, a tool, a critic of turns, or programs whose time is known."""
 
+KNOWN_OBJECTIVES = kinds("objective")
 OBJECTIVES = [
-    kind for kind, of in kinds("objective").items() if "demonstrations" not in of.requires and kind not in APART
+    kind for kind, of in KNOWN_OBJECTIVES.items() if "demonstrations" not in of.requires and kind not in APART
 ]
 
 
@@ -246,7 +247,7 @@ def random_recipe(rng: Random, folder: Path = Path("prepared")) -> dict[str, Any
         credit["kind"] = "group"
     if objective["kind"] == "hapo":
         credit = stage["credit"] = {"kind": "hapo"}
-    settings = kinds("objective")[objective["kind"]].model_fields
+    settings = KNOWN_OBJECTIVES[objective["kind"]].model_fields
     if credit["kind"] in ("gae", "egae", "action-gae"):
         if "value_coefficient" in settings:
             objective["value_coefficient"] = 0.5

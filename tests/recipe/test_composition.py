@@ -7,6 +7,8 @@ import pytest
 from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 NEEDED = {"knapsack": {"samples": 2, "most": 4}, "seele": {"rounds": 2}}
 """What two steps of four tasks are too few for."""
 

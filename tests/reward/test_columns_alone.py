@@ -16,6 +16,8 @@ from lyceum.reward.base import allow_code
 from lyceum.tasks.base import HintsLeak
 from lyceum.training.train import train
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 FILE = str(Path(__file__).with_name("user_rewards.py"))
 ROW = Task("t/1", ({"role": "user", "content": "1+1="},), "2", {"level": 1}, "tests")
 MESSAGES = {

@@ -26,6 +26,8 @@ from lyceum.reward.pool import WorkerError, WorkerPool
 from lyceum.reward.regex import RegexReward
 from lyceum.utils.errors import KILLED_IN_A_ROW, GraderLost, RunError, ServersLost
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 MARKS = """
 import os, signal
 

@@ -9,6 +9,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 FILE = """
 import json
 import threading

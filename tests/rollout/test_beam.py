@@ -22,6 +22,8 @@ from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 from lyceum.value.likelihood import Likelihood, PathLikelihood
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 LIMIT = Sampling(max_completion_tokens=12)
 
 

@@ -18,6 +18,8 @@ from lyceum.training.stages.session import Session
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 def accuracy(mean: float) -> dict[str, float]:
     return {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}

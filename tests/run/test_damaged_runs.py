@@ -15,6 +15,8 @@ from lyceum.run import checkpoint
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 RECIPE = {
     "label": "same",
     "model": "scratch",

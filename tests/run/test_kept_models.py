@@ -14,6 +14,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 SMALL: dict[str, Any] = {
     **{"evaluate.n": 0, "rollout.samples": 2, "rollout.sampling.max_completion_tokens": 4, "model": "scratch"},
     **{"tasks_per_step": 2, "steps": 5, "progress": "silent", "max_steps_without_signal": 0},

@@ -15,6 +15,8 @@ from lyceum.run.files import check_output, input_paths
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("rollout.samples=2", "rollout.sampling.max_completion_tokens=4", "steps=1", "tasks_per_step=2"),
     *("evaluate.n=2", "evaluate.samples=1", "evaluate.k=[1]"),

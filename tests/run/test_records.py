@@ -6,6 +6,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 KEYS = [
     *("steps=9", "tasks_per_step=2", "rollout.samples=2", "rollout.sampling.max_completion_tokens=4", "evaluate.n=0"),
     *("checkpoint_every=1", "rollouts_every=1", "trees_every=1", "digests=true", "model=scratch", "name=r"),

@@ -11,6 +11,8 @@ import pytest
 
 from lyceum.cli import main
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("steps=2", "tasks_per_step=2", "evaluate.n=2", "evaluate.samples=2", "evaluate.k=[1]", "model=scratch"),
     *("rollout.samples=4", "rollout.sampling.max_completion_tokens=8"),

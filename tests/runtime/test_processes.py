@@ -213,7 +213,7 @@ def test_several_workers_share_a_wave_in_one_order_and_one_of_them_may_be_lost(r
 
 def test_a_worker_that_hangs_is_ended_after_patience(run, folder):
     (folder / "hang").touch()
-    assert same(run("hung", "runtime=processes", "runtime.patience=10", "steps=1"), run("one-step", "steps=1"))
+    assert same(run("hung", "runtime=processes", "runtime.patience=4", "steps=1"), run("one-step", "steps=1"))
     assert (folder / "hang-done").exists()
 
 

@@ -23,6 +23,8 @@ from lyceum.training.stages._ready import NUMBER
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 SMALL = [
     *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=4", "rollout.samples=4", "steps=5", "threads=1"),
     *("rollout.sampling.max_completion_tokens=6", "trees_every=1", "max_steps_without_signal=0"),
@@ -101,7 +103,7 @@ def test_each_group_is_trained_once_within_the_bound_and_its_metrics_say_so(keys
 
 def test_a_group_that_waits_for_its_place_is_due_by_when_it_begins(keys, folder, monkeypatch):
     (folder / "slow.py").write_text(
-        "import time\n\ndef score(completion):\n    time.sleep(0.05)\n    return len(completion)"
+        "import time\n\ndef score(completion):\n    time.sleep(0.02)\n    return len(completion)"
     )
     start, told = FreeWorkers.start, {}
 

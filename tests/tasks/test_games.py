@@ -19,6 +19,8 @@ from lyceum.training.train import train
 from lyceum.utils.aio import run_async
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 class Dice:
     """Shows a number of the global generator after each action; ``quit`` ends it."""

@@ -143,6 +143,10 @@ def test_what_is_written_is_read_as_it_was(value):
     assert (found, type(found)) == (value, type(value))
 
 
+def test_emoji_and_backslashes_are_written_as_people_would():
+    assert write_yaml({"says": "🙂", "pattern": r"\d+"}) == "says: 🙂\npattern: \\d+\n"
+
+
 def test_what_is_set_where_an_alias_stands_is_set_there_alone():
     read = read_yaml("one: &it {lr: 1}\ntwo: *it\nthree: [*it]")
     read["two"]["lr"] = 2

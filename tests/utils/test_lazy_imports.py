@@ -13,26 +13,36 @@ from lyceum.utils import lazy_imports
 HEAVY = ("torch", "transformers", "peft", "tokenizers", "datasets", "pyarrow", "pandas", "scipy", "sklearn", "sympy")
 
 
-@pytest.mark.parametrize(
-    ("code", "exit_code"),
-    [
-        (
-            "import lyceum.recipe.schema as s\nfor name in s.recipe_names(): s.load_recipe(name).resolved()",
-            0,
-        ),
-        ("from lyceum.cli import main; sys.exit(main(['train', 'grpo', 'lr=1']))", 2),
-        ("from lyceum.cli import main; sys.exit(main(['compare', 'grpo', 'lr=1']))", 2),
-        ("from lyceum.cli import main; sys.exit(main(['eval', 'scratch', '--k', 'x']))", 2),
-        ("from lyceum.cli import main; sys.exit(main(['components']))", 0),
-        ("from lyceum.cli import main; sys.exit(main(['recipes', 'show', 'grpo']))", 0),
-    ],
-)
-def test_a_recipe_is_checked_without_a_models_library(code, exit_code):
-    at_the_end = f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))"
-    script = f"import sys\ntry:\n exec({code!r})\nfinally:\n {at_the_end}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == exit_code, done.stderr
-    assert done.stdout.splitlines()[-1] == "loaded:"
+CODES = {
+    "from lyceum.cli import main; given = main(['train', 'grpo', 'lr=1'])": 2,
+    "from lyceum.cli import main; given = main(['compare', 'grpo', 'lr=1'])": 2,
+    "from lyceum.cli import main; given = main(['eval', 'scratch', '--k', 'x'])": 2,
+    "from lyceum.cli import main; given = main(['recipes', 'show', 'grpo'])": 0,
+    "from lyceum.cli import main; given = main(['components'])": 0,
+    "import lyceum.recipe.schema as s\nfor name in s.recipe_names(): s.load_recipe(name).resolved()": None,
+}
+"""What is run, one after another in a process that begins with nothing, and what it gives."""
+
+SCRIPT = """
+for code in sys.argv[1:]:
+    names = {"given": None}
+    exec(code, names)
+    print("\\nended:", names["given"], *(name for name in HEAVY if name in sys.modules))
+"""
+
+
+@pytest.fixture(scope="module")
+def ended():
+    script = f"import sys\nHEAVY = {HEAVY}\n{SCRIPT}"
+    done = subprocess.run([sys.executable, "-c", script, *CODES], capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ended: ")]
+    assert len(lines) == len(CODES), done.stderr
+    return dict(zip(CODES, lines, strict=True))
+
+
+@pytest.mark.parametrize(("code", "given"), CODES.items())
+def test_a_recipe_is_checked_without_a_models_library(code, given, ended):
+    assert ended[code] == f"ended: {given}"
 
 
 def test_a_lazy_module_is_the_module_itself_once_used(monkeypatch):

@@ -19,6 +19,8 @@ from lyceum.utils.errors import Diverged, RecipeError
 from lyceum.value.model import PathModel, worth
 from lyceum.value.training import path_loss
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 def path(*runs):
     """A path of nodes: the prompt's tokens, then each step's."""

@@ -245,7 +245,7 @@ def replaced_parts(recipe: str, keys: Sequence[str]) -> str:
     lost = [part for part in own if isinstance(part, dict) and _kind_of(part) not in kept]
     if not lost:
         return ""
-    settings = [write_yaml(part, default_flow_style=True, width=float("inf")).strip() for part in lost]
+    settings = [write_yaml(part, default_flow_style=True, width=2**31 - 1).strip() for part in lost]
     inner = typed[-1].strip().removeprefix("[").removesuffix("]") if isinstance(given, list) else typed[-1]
     again = shlex.quote(f"reward=[{','.join([inner, *settings])}]")
     return f"of the recipe's own reward, {' and '.join(map(_kind_of, lost))} is left out; to keep it: {again}"

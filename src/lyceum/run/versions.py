@@ -6,6 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def _git(folder: Path, *command: str) -> str | None:
     return result.stdout.strip() if result.returncode == 0 else None
 
 
+@cache  # of what is imported already
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)

@@ -22,6 +22,8 @@ from lyceum.run.trees import read_trees
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 class Digits(RewardSettings):
     """The share of digits among what was written: an untrained model's samples differ in it."""

@@ -10,6 +10,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 FEW = ["steps=1", "tasks_per_step=2", "evaluate.n=0", "rollouts_every=1"]
 
 

@@ -9,6 +9,8 @@ from lyceum.recipe.schema import parse
 from lyceum.training.train import train
 from lyceum.utils.errors import RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 def recipe(folder, name, *, where="objective", average, **kl):
     penalty = {"coefficient": 0.5, **kl}

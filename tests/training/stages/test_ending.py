@@ -8,6 +8,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.stages.stopping import Ending, Until, UntilHeldOut, UntilOnline, ends_in_words
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 def seen(settings, *shares):
     ending = Ending(settings)

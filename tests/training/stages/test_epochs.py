@@ -14,6 +14,8 @@ from lyceum.recipe.schema import load_recipe
 from lyceum.training.stages.stopping import last_step, note
 from lyceum.utils.errors import Interrupted
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY: dict[str, Any] = {
     "model": "scratch",
     "evaluate.n": 0,

@@ -20,6 +20,8 @@ from lyceum.run import checkpoint
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 class Digits(RewardSettings):
     """The share of digits among what was written: an untrained model's samples differ in it."""

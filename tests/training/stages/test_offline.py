@@ -18,6 +18,8 @@ from lyceum.training import train as training
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 
 class Digits(RewardSettings):
     """The share of digits among what was written: an untrained model's samples differ in it."""

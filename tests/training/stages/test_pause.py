@@ -13,6 +13,8 @@ from lyceum.run.reader import read_summary
 from lyceum.training.train import train
 from lyceum.utils.errors import NothingGraded, NothingLearnt
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 SMALL = [
     *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=2", "rollout.samples=2", "digests=true"),
     *("rollout.sampling.max_completion_tokens=4", "reward=test-letters"),

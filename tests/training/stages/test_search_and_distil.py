@@ -10,12 +10,14 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from lyceum.analysis.comparison.run import with_budget
 from lyceum.core.settings import RewardSettings, TracesSettings
 from lyceum.core.types import Grader, TaskSource, Trace
-from lyceum.models.scratch import build_scratch
+from lyceum.models import scratch
 from lyceum.recipe.schema import parse
 from lyceum.reward.base import each, verdict
 from lyceum.training.stages.search_and_distil import SearchAndDistilRun
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError
+
+pytestmark = pytest.mark.usefixtures("small_scratch")
 
 
 class Told(TracesSettings):
@@ -164,7 +166,7 @@ def test_a_round_that_finds_nothing_is_passed_over_and_says_so(tmp_path):
     assert [line["traces/distilled"] for line in lines] == [0, 0]
     assert all("nll" not in line for line in lines)
     assert [line["value/paths"] for line in lines] == [0, 0]  # nothing is inferred without a right answer
-    trained = torch.cat([p.flatten() for p in build_scratch(seed=0)[0].parameters()])
+    trained = torch.cat([p.flatten() for p in scratch.build_scratch(seed=0)[0].parameters()])
     left = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
     assert torch.equal(trained, torch.cat([p.flatten() for p in left.parameters()]))
 

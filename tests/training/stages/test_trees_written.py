@@ -14,6 +14,8 @@ from lyceum.run.trees import Heading, read_trees
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted
 
+pytestmark = pytest.mark.usefixtures("small_scratch")
+
 TINY = [
     *("model=scratch", "evaluate.n=0", "tasks_per_step=2", "rollout.samples=3", "reward=test-letters", "digests=true"),
     *("rollout.sampling.max_completion_tokens=6", "checkpoint_every=2", "track=[]", "steps=5"),
