@@ -68,12 +68,14 @@ def folders_of_modules():
 @pytest.fixture(scope="module")
 def small_scratch():
     """The model ``scratch`` with half of its layers, and so narrow that most of a step is not its own."""
-    from lyceum.models import scratch
+    from lyceum.models import load, scratch
 
     with pytest.MonkeyPatch.context() as patch:
         small = functools.partial(scratch.build_scratch, width=32, layers=2, heads=2, feed_forward=64)
         patch.setattr(scratch, "build_scratch", small)
+        load._as_built.cache_clear()
         yield
+    load._as_built.cache_clear()
 
 
 @pytest.fixture(autouse=True)
