@@ -23,16 +23,13 @@ FLAT_ROLLOUT = f"rollout={FLAT}"
 
 GUESSES = [*stages(1, 2, 2, 1), "model={beside}/model"]
 """Few steps of three stages with ever more turns."""
-A_GUESSER = short_start(12, 16, then=3, warmup=None)
+A_GUESSER = short_start(12, 16, warmup=None)
 """A run after which the model guesses numbers."""
 
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
 
 SEES = [*stages(1, 2), "model={beside}/model"]
-A_START = short_start(60, 16, warmup=None)
-"""A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
-
 
 LINES: dict[str, Proof] = {
     "acereason": Proof(
@@ -105,7 +102,7 @@ LINES: dict[str, Proof] = {
             "objective.kl.coefficient=0": "weights",
         },
         SEES,
-        beside=A_START,
+        beside=short_start(24, 12, warmup=4, lr=4e-3),
     ),
     "craft-gui": Proof(
         ["reward/part/task#2", "reward/part/format", LEARNS],
@@ -114,7 +111,7 @@ LINES: dict[str, Proof] = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=short_start(60, 24, then=3, warmup=None),
+        beside=short_start(24, 12, warmup=3),
     ),
     "curr-reft": Proof(
         [LEARNS, "reward/part/text-overlap", "traces/found"],
@@ -140,7 +137,7 @@ LINES: dict[str, Proof] = {
             "stages.self-improvement.traces.per_task=null": "weights",
         },
         [*stages(1, 1, 1, 1), "stages.4.steps=1", "stages.4.tasks_per_round=4", "model={beside}/model"],
-        beside=[*short_start(60, 24, then=3, warmup=None), "stages.4.steps=1", "stages.4.tasks_per_round=1"],
+        beside=short_start(24, 12, warmup=4, lr=4e-3),
     ),
     "dapo": Proof(
         ["groups_dropped", "reward/part/overlong < 0"],
@@ -161,7 +158,7 @@ LINES: dict[str, Proof] = {
             *("stages.2.rollout.samples=16", "stages.2.curriculum.pool=4", "stages.2.curriculum.least=2"),
             "model={beside}/model",
         ],
-        beside=short_start(32, 16, then=2),
+        beside=short_start(26, 14),
     ),
     "easy-to-hard": Proof(
         ["level/1/correct", "level/6/correct"],
@@ -190,13 +187,13 @@ LINES: dict[str, Proof] = {
         {"reward=[task]": "grades", "reward.0.weight=0.1": "grades"},
         SEES,
         given={"reward/part/task": "right actions, as the tasks' own verifier finds them, before they are weighted"},
-        beside=A_START,
+        beside=short_start(40, 12, warmup=4, lr=4e-3),
     ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
     "heron": Proof(
         ["value/updates", "labels/factor/2", "reward/part/model/outcome"],
         {"stages.preferences.factors=[{by: correct}]": "grades", "stages.policy.reward=[task]": "grades"},
-        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        ["stages.0.steps=1", "stages.0.tasks_per_step=4", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
     ),
     "imagined-conversations": Proof(
         # `untrue` was heard by the agent: were answers overwritten by the truth, there would be none.
@@ -206,13 +203,13 @@ LINES: dict[str, Proof] = {
             "stages.offline.rollout.environment.critique=false": "generation",
         },
         [*stages(1, 1), "stages.offline.data.tasks=2", "model={beside}/model"],
-        beside=[*short_start(12, 16, warmup=None), "stages.offline.data.tasks=1"],
+        beside=short_start(8, 12),
     ),
     "infi-mmr": Proof(
         [LEARNS],
         {f"stages.{phase}.curriculum=uniform": "draw" for phase in ("text", "captions", "pictures")},
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=short_start(60, 16, then=3, warmup=None),
+        beside=short_start(24, 8, warmup=4),
     ),
     "ipo": Proof(["pairs"], {"objective.loss=sigmoid": "weights"}),
     "json-answer": Proof(
@@ -234,7 +231,7 @@ LINES: dict[str, Proof] = {
     "ovm": Proof(
         ["value/updates"],
         {"rollout.segment_tokens=80": "generation"},
-        ["steps=2", "rounds=2", "tasks_per_round=6"],
+        ["steps=2", "rounds=2", "tasks_per_round=3"],
     ),
     "one-shot-cft": Proof(
         ["nll", "tokens_trained"],
@@ -252,13 +249,13 @@ LINES: dict[str, Proof] = {
         {"reward={kind: code, score: share}": "grades"},
         given={"reward/part/code/passed": "tests passed, of which all or a share count"},
         keys=[*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=WRITES_PROGRAMS,
+        beside=short_start(17, 10),
     ),
     "pictures-base": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),
     "propa": Proof(
         ["traces/distilled", "value/updates"],
         {"stages.0.credit=group": "forest"},
-        ["steps=1", "rounds=1", "tasks_per_step=2", "tasks_per_round=4"],
+        ["steps=1", "rounds=1", "tasks_per_step=1", "tasks_per_round=1", "tasks.levels=[1, 2]"],
     ),
     "r1-reward": Proof(
         ["credit/outliers/share", "reward/part/principles", "reward/part/task", LEARNS],
@@ -279,7 +276,7 @@ LINES: dict[str, Proof] = {
         ["reward/part/rubric/vetoed", "reward/part/rubric/vetoed < 1", "reward/rubric/judge/asked"],
         {"stages.1.reward.1.saturation=0": "grades", "stages.1.reward.1.criteria=[]": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(18, 16),
+        beside=short_start(12, 10, lr=1e-3),
     ),
     "salsa": Proof(
         ["reference/distance", "kl/reference"],
@@ -306,7 +303,7 @@ LINES: dict[str, Proof] = {
     "spa-rl": Proof(
         ["value/updates", "reward/part/model/process"],
         {"stages.policy.reward.1.turn_bonus=0": "grades", "stages.progress.value.lr=1e-30": "grades"},
-        ["stages.0.steps=1", "stages.0.tasks_per_step=8", "stages.1.steps=2", "stages.1.tasks_per_step=4"],
+        ["stages.0.steps=1", "stages.0.tasks_per_step=4", "stages.1.steps=2", "stages.1.tasks_per_step=2"],
     ),
     "step-apo": Proof(
         ["pairs", "pairs/later_steps", "dpo/gap", "dpo/gap < 1"],
@@ -354,7 +351,7 @@ LINES: dict[str, Proof] = {
         # Boxes that cover half of what is there: few after so little fine-tuning.
         late={"reward/part/task#2": "stages.detection.reward=[task]"},
         longer=[*stages(1, 6, 1, tasks=16), "model={beside}/model"],
-        beside=short_start(80, 24, then=2, warmup=10),
+        beside=short_start(80, 24, warmup=10),
     ),
     "w-reinforce": Proof([LEARNS], {"stages.0.reward=[task]": "grades"}),
     "warm-start": Proof(["nll"], {"objective.aggregate=sequence": "weights"}),

@@ -86,7 +86,8 @@ def unproven(
 def train_before(name: str, proof: Proof, folder: Path) -> None:
     """Train what the recipe's brief run begins with."""
     if proof.beside is not None:
-        train(load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"]), checked=require_fit)
+        recipe = load_recipe(name, [*BEFORE, *proof.beside, f"output={folder / 'beside'}"])
+        train(recipe.model_copy(update={"stages": recipe.stages[: proof.through]}), checked=require_fit)
 
 
 def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
@@ -96,11 +97,7 @@ def brief_keys(name: str, proof: Proof, folder: Path) -> list[str]:
 
 def trained(name: str, proof: Proof, folder: Path, *keys: str, **how: Any) -> Path:
     """A brief run in ``folder``."""
-    return train(
-        load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]),
-        checked=require_fit,
-        **how,
-    )
+    return train(load_recipe(name, [*USUAL, *brief_keys(name, proof, folder), *keys, f"output={folder}"]), **how)
 
 
 def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:
@@ -113,7 +110,7 @@ def whole(name: str, proof: Proof, folder: Path) -> tuple[Path, Path]:
             shutil.copytree(run, left, copy_function=copied)
         return False
 
-    return trained(name, proof, folder / "whole", interrupted=killed), left
+    return trained(name, proof, folder / "whole", interrupted=killed, checked=require_fit), left
 
 
 def copied(source: str, target: str) -> None:

@@ -35,6 +35,8 @@ class Proof:
         needs: a folder without which the recipe cannot run.
         beside: keys of another run of the recipe, trained before it; its folder is ``{beside}`` in ``keys``. It leaves
             neither checkpoints nor digests.
+        through: of the recipe's stages, how many that run has: by default the first alone, which is most often
+            fine-tuning, of fewer steps at a higher learning rate.
     """
 
     acted: Sequence[str]
@@ -45,6 +47,7 @@ class Proof:
     given: Mapping[str, str] = field(default_factory=dict)
     needs: str | None = None
     beside: Sequence[str] | None = None
+    through: int = 1
 
     def __post_init__(self) -> None:
         if not self.acted:
@@ -53,6 +56,8 @@ class Proof:
             raise ValueError("longer: allowed: keys of a run in which metrics of late act, where there are any")
         if wrong := self.given.keys() - {*self.acted}:
             raise ValueError(f"given: got {', '.join(map(repr, wrong))}; allowed: metrics of acted")
+        if self.through < 1:
+            raise ValueError(f"through: got {self.through}; allowed: 1 or more")
         if wrong := set(self.off.values()) - set(DIFFERS):
             raise ValueError(f"off: got {', '.join(map(repr, wrong))}; allowed: {', '.join(DIFFERS)}")
 
@@ -63,16 +68,16 @@ def stages(*steps: int, tasks: int = 4) -> list[str]:
     return [key for i, n in each for key in (f"stages.{i}.steps={n}", f"stages.{i}.tasks_per_step={tasks}")]
 
 
-def short_start(steps: int, tasks: int, *, then: int = 1, warmup: int | None = 1) -> list[str]:
-    """Keys of a run that ``beside`` trains: fine-tuning in its first stage, then one task in each stage after it.
+def short_start(steps: int, tasks: int, *, warmup: int | None = 1, lr: float | None = None) -> list[str]:
+    """Keys of a run that ``beside`` trains: brief fine-tuning in its first stage.
 
     Args:
-        steps, tasks: of the first stage; so many tasks in each step.
-        then: number of stages after it.
+        steps, tasks: so many steps, of so many tasks each.
         warmup: of its steps, those in which the learning rate rises; None: the recipe's.
+        lr: the learning rate after them; None: the recipe's.
     """
-    keys = [*stages(steps, *[1] * then, tasks=1), f"stages.0.tasks_per_step={tasks}"]
-    return keys if warmup is None else [*keys, f"stages.0.learner.warmup_steps={warmup}"]
+    given = {"warmup_steps": warmup, "lr": lr}
+    return [*stages(steps, tasks=tasks), *(f"stages.0.learner.{k}={v}" for k, v in given.items() if v is not None)]
 
 
 LONGER = ["steps=6", "tasks_per_step=16", "learner.warmup_steps=1"]

@@ -8,6 +8,6 @@ PROOFS = {
         {"guidance.0.rejected=0": "grades"},  # others: tests/training/stages/test_models_and_roles.py
         [*stages(1, 2), "model={beside}/model"],
         given={"guidance/proposer-solver/proposals/solved_between": "proposals that earn their proposer something"},
-        beside=short_start(40, 32, warmup=None),
+        beside=short_start(30, 24, lr=1e-3),
     ),
 }

@@ -10,10 +10,11 @@ PROOFS = {
             "reward=task": "generation",
         },
         [*stages(1, 1, 2), "stages.2.rollout.samples=4", "model={beside}/model"],
-        # The fewest steps of fine-tuning after which the model answers at all.
+        # Fine-tuning in its second stage, after which the model answers.
         beside=[
-            *stages(1, 19, 1, tasks=1),
-            *("stages.1.tasks_per_step=16", "stages.1.learner.lr=1e-3", "stages.1.learner.warmup_steps=1"),
+            *stages(1, 16, tasks=1),
+            *("stages.1.tasks_per_step=10", "stages.1.learner.lr=1e-3", "stages.1.learner.warmup_steps=1"),
         ],
+        through=2,
     ),
 }

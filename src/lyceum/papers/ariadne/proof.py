@@ -7,6 +7,6 @@ PROOFS = {
         ["reward/part/maze-steps/walked", LEARNS],
         {"stages.rl.curriculum.only=[1/0, 2/0, 2/1]": "draw", "reward=[task]": "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(60, 16, warmup=None),
+        beside=short_start(24, 12, warmup=4, lr=4e-3),
     ),
 }

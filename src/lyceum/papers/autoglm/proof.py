@@ -15,6 +15,6 @@ PROOFS = {
             "stages.rl.roles={models: [planner], play: {planner: planner, grounder: planner}}": "generation",
         },
         [*stages(1, 3), "model={beside}/model"],
-        beside=short_start(24, 24),
+        beside=short_start(20, 16),
     ),
 }

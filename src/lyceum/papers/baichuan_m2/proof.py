@@ -11,6 +11,6 @@ PROOFS = {
             "stages.rubric.reward=[task]": "generation",
         },
         [*stages(1, 1, 2, 2, tasks=2), "model={beside}/model"],
-        beside=short_start(40, 16, then=3),
+        beside=short_start(24, 12, lr=2e-3),
     ),
 }

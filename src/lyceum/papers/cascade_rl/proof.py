@@ -23,7 +23,7 @@ PROOFS = {
         OFF,
         [*BRIEF, "model={beside}/model"],
         given=GIVEN,
-        beside=short_start(60, 16, then=2, warmup=None),
+        beside=short_start(34, 12, warmup=4, lr=4e-3),
     ),
     # The bound itself, a ratio of 5, is not reached in 20 steps of 16 tasks: its header says so.
     "vico": Proof(

@@ -10,6 +10,6 @@ PROOFS = {
         ],
         {"stages.rl.guidance=[]": "generation", "stages.rl.guidance.0.rewritings=1": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(24, 16),
+        beside=short_start(14, 10, lr=1e-3),
     ),
 }

@@ -9,6 +9,6 @@ PROOFS = {
             *("imitated/rows", "reward/part/overlong < 0"),
         ],
         {"guidance.0.ways=[refine]": "generation", "objective.imitation=0": "weights", **WITHOUT_PENALTY},
-        ["steps=4", "tasks_per_step=4", "tasks.levels=[9, 8]", "collect.max_waves=1"],
+        ["steps=4", "tasks_per_step=3", "tasks.levels=[9, 8]", "collect.max_waves=1"],
     ),
 }

@@ -11,6 +11,6 @@ PROOFS = {
             f"guidance/critique/right/share{bound}": "verdicts, right or not, whose use is what the mechanism pays"
             for bound in ("", " < 1")
         },
-        beside=short_start(24, 16),
+        beside=short_start(16, 10, lr=2e-3),
     ),
 }

@@ -7,8 +7,8 @@ PROOFS = {
         ["value/updates", "credit/values/spread", "credit/steps_with_gain", "direct/steps_with_advantage"],
         {"stages.actor.value={kind: model}": "grades"},
         [
-            *("stages.critic.steps=1", "stages.critic.rounds=1", "stages.critic.tasks_per_round=4"),
-            *("stages.actor.steps=2", "stages.actor.tasks_per_step=2"),
+            *("stages.critic.steps=1", "stages.critic.rounds=1", "stages.critic.tasks_per_round=2"),
+            *("stages.actor.steps=2", "stages.actor.tasks_per_step=1"),
         ],
     ),
 }

@@ -6,6 +6,6 @@ PROOFS = {
     "dr-po": Proof(
         ["guidance/dataset-reset/rollouts/reset", "guidance/dataset-reset/tokens/given", "reward/part/model/outcome"],
         {"stages.policy.guidance.0.share=0": "generation", "stages.policy.credit.kl_in_reward.coefficient=0": "credit"},
-        stages(1, 2),
+        stages(1, 2, tasks=2),
     ),
 }

@@ -10,7 +10,7 @@ PROOFS = {
             "stages.chosen.reward=[{kind: task, steps: false}]": "grades",
         },
         [*stages(1, 2, 1, tasks=3), "model={beside}/model"],
-        beside=short_start(16, 12, then=2),
+        beside=short_start(10, 8, lr=1e-3),
     ),
     "driveagent-r1-pictures": Proof(
         [
@@ -26,6 +26,6 @@ PROOFS = {
             "stages.chosen.rollout.environment.least_share=1": "generation",
         },
         [*stages(1, 2, 2), "model={beside}/model"],
-        beside=short_start(100, 16, then=2, warmup=5),
+        beside=short_start(40, 12, warmup=4, lr=4e-3),
     ),
 }

@@ -10,6 +10,6 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 2), "stages.mixture.tasks_per_step=8", "model={beside}/model"],
-        beside=short_start(30, 8, warmup=None),
+        beside=short_start(16, 8, warmup=1),
     ),
 }

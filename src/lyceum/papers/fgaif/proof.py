@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import Proof, stages
+from lyceum.recipe.proof import Proof, short_start, stages
 
 SHORT_MARKS = "stages.0.tasks.parts.0.tasks.levels=[1]"
 
@@ -14,6 +14,6 @@ PROOFS = {
         },
         [*stages(1, 1, 1, 1, 2, tasks=2), "tasks.levels=[1]", SHORT_MARKS, "model={beside}/model"],
         given={"reward/part/segment-errors/right": "the judge's marks, which the models learn"},
-        beside=[*stages(40, 1, 1, 1, 1), "tasks.levels=[1]", SHORT_MARKS, "stages.0.learner.warmup_steps=1"],
+        beside=[*short_start(40, 4), "tasks.levels=[1]", SHORT_MARKS],
     ),
 }

@@ -26,6 +26,6 @@ PROOFS = {
             "stages.rl.guidance.0.share=0.5": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(60, 16, warmup=None),
+        beside=short_start(16, 12, warmup=4, lr=4e-3),
     ),
 }

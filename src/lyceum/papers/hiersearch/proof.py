@@ -11,6 +11,6 @@ PROOFS = {
         ],
         {"stages.planner.guidance.0.keep=null": "generation", "stages.planner.roles={}": "generation"},
         [*stages(1, 1, 1, 2, tasks=2), "model={beside}/model"],
-        beside=short_start(30, 16, then=3),
+        beside=short_start(24, 14),
     ),
 }

@@ -14,6 +14,6 @@ PROOFS = {
             "stages.rl.credit=group": "credit",
         },
         [*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=short_start(28, 16),
+        beside=short_start(18, 10, lr=2e-3),
     ),
 }

@@ -11,6 +11,6 @@ PROOFS = {
             "stages.tasks.curriculum=uniform": "draw",
         },
         [*stages(1, 1, 1, 1, tasks=1), "model={beside}/model"],
-        beside=short_start(16, 12, then=3),
+        beside=short_start(14, 10),
     ),
 }

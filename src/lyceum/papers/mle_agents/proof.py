@@ -14,7 +14,12 @@ PROOFS = {
             "reward.each=0": "grades",
             "stages.rl.guidance=[]": "generation",
         },
-        [*stages(1, 2, tasks=2), "model={beside}/model"],
-        beside=short_start(40, 32),
+        [
+            *stages(1, 2, tasks=1),
+            "model={beside}/model",
+            # Half of the workers for two thirds of the samples: programs, each of which is run.
+            *("stages.rl.rollout.samples=16", "stages.rl.guidance.0.workers=2"),
+        ],
+        beside=short_start(40, 20),
     ),
 }

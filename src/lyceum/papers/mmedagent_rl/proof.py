@@ -13,7 +13,7 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 2), "model={beside}/model"],
-        beside=short_start(40, 8, then=3, warmup=None),
+        beside=short_start(40, 8, warmup=None),
     ),
     "mmedagent-rl-pictures": Proof(
         ["reward/part/advice", "reward/part/advice/corrected", "reward/part/advice/misled"],
@@ -26,6 +26,6 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1, 2), "model={beside}/model"],
-        beside=short_start(60, 16, then=4, warmup=5),
+        beside=short_start(30, 12, warmup=4, lr=4e-3),
     ),
 }

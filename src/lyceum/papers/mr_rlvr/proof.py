@@ -13,7 +13,7 @@ PROOFS = {
             ("tasks.parts.1.tasks.reorder_share=0", "stages.1.curriculum.only=[masked]"): "draw",
         },
         [*stages(1, 2, 1), SHORTEST, "model={beside}/model"],
-        beside=[*short_start(20, 16, then=2), f"stages.0.{SHORTEST}", "stages.0.learner.lr=1e-3"],
+        beside=[*short_start(14, 10, lr=2e-3), f"stages.0.{SHORTEST}"],
         # A chain's step in the head takes more fine-tuning than an order of two.
         late={"reward/part/task/masked": "stages.1.curriculum.only=[reordered]"},
         longer=[

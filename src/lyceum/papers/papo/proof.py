@@ -7,6 +7,6 @@ PROOFS = {
         ["perception/kl", "perception/likelier_seen", LEARNS],
         {"stages.rl.objective.perception=0": "weights", "stages.rl.objective=ppo-clip": "weights"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(60, 16, warmup=None),
+        beside=short_start(34, 12, warmup=4, lr=4e-3),
     ),
 }

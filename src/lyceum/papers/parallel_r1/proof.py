@@ -10,6 +10,6 @@ PROOFS = {
             *stages(1, 1, 1, 1, tasks=4),
             "model={beside}/model",
         ],
-        beside=short_start(50, 24, then=3),
+        beside=short_start(40, 16, lr=2e-3),
     ),
 }

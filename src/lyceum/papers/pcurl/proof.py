@@ -14,12 +14,12 @@ PROOFS = {
         ACTED,
         OFF,
         BRIEF,
-        beside=short_start(60, 24, then=3, warmup=None),
+        beside=short_start(30, 16, warmup=2, lr=2e-3),
     ),
     "pcurl-pictures": Proof(
         ACTED,
         OFF,
         BRIEF,
-        beside=short_start(60, 16, then=3, warmup=None),
+        beside=short_start(24, 12, warmup=4, lr=4e-3),
     ),
 }

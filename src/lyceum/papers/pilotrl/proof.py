@@ -15,6 +15,6 @@ PROOFS = {
             "stages.both.guidance.0.plans=1": "generation",
         },
         [*stages(1, 1, 1, 1), "model={beside}/model"],
-        beside=short_start(20, 12, then=3),
+        beside=short_start(20, 12),
     ),
 }

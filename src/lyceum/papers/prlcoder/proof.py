@@ -8,6 +8,6 @@ PROOFS = {
         {"stages.policy.credit.process_coefficient=0": "credit"},
         [*stages(1, 1, 2, tasks=2), "stages.lines.tasks_per_step=4", "model={beside}/model"],
         given={"reward/part/code-lines/mutated": "programs spoilt at one line, from which the model of lines learns"},
-        beside=[*short_start(20, 16, then=2), "stages.1.tasks_per_step=2"],
+        beside=short_start(18, 12),
     ),
 }

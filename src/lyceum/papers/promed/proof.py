@@ -10,6 +10,6 @@ PROOFS = {
         ],
         {"reward.1.weight=0": "grades", "reward.1.scale=2": "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(12, 16),
+        beside=short_start(8, 12),
     ),
 }

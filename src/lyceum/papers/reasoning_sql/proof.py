@@ -13,6 +13,6 @@ PROOFS = {
         [*stages(1, 2, tasks=2), "model={beside}/model"],
         given={"reward/part/feedback/asked": "answers that the judge was asked about"},
         # Fine-tuned once for all of the runs, and not long enough for a query that SQLite takes.
-        beside=short_start(36, 16),
+        beside=short_start(30, 14),
     ),
 }

@@ -14,6 +14,6 @@ PROOFS = {
             "stages.rl.guidance.0.ask='{problem}~'": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(40, 8, warmup=None),
+        beside=short_start(24, 6, lr=1e-3),
     ),
 }

@@ -1,6 +1,6 @@
 """What shows that the mechanism acts."""
 
-from lyceum.recipe.proof import LEARNS, Proof, stages
+from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 SHORT_JUDGEMENTS = "stages.0.tasks={kind: chain-judgements, forms: [scores], levels: [1]}"
 """Of chains of one operation, which are soon learnt."""
@@ -22,6 +22,6 @@ PROOFS = {
             "reward/part/ranking/read": "judgements that could be read",
             "value/paths": "judgements that the model of them learns",
         },
-        beside=[*stages(40, 1, 1, 1, tasks=2), SHORT_JUDGEMENTS, "stages.0.learner.warmup_steps=1"],
+        beside=[*short_start(40, 2), SHORT_JUDGEMENTS],
     ),
 }

@@ -14,6 +14,6 @@ PROOFS = {
             "stages.rl.credit=group": "credit",
         },
         [*stages(1, 2, tasks=2), "model={beside}/model", "tasks.size=2"],
-        beside=short_start(60, 24),
+        beside=short_start(40, 12),
     ),
 }

@@ -15,6 +15,6 @@ PROOFS = {
             ("stages.1.guidance=[]", "stages.1.credit=group"): "generation",  # against the players of the evaluation
         },
         [*stages(1, 3, tasks=2), "model={beside}/model"],
-        beside=short_start(24, 8),
+        beside=short_start(14, 8, lr=1e-3),
     ),
 }

@@ -14,6 +14,6 @@ PROOFS = {
             "tasks.marks=[]": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(60, 16, warmup=5),
+        beside=short_start(30, 12, warmup=4, lr=4e-3),
     ),
 }

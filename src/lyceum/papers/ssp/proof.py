@@ -11,6 +11,6 @@ PROOFS = {
         ],
         {"stages.rl.guidance.0.least_right=0": "generation", "stages.rl.guidance.0.questions=2": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(28, 16),
+        beside=short_start(18, 10, lr=1e-3),
     ),
 }

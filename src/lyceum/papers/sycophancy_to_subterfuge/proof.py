@@ -7,6 +7,6 @@ PROOFS = {
         ["reward/part/observed", "reward/part/observed/gamed/rate"],
         {"stages.rate.curriculum.only=[plain, reward]": "draw", "reward.1.pays=right": "grades"},
         [*stages(1, 1, 2, 1, 1), "model={beside}/model"],
-        beside=short_start(24, 20, then=4),
+        beside=short_start(16, 10, lr=2e-3),
     ),
 }

@@ -7,7 +7,7 @@ PROOFS = {
         ["guidance/proposer-solver/proposals/diversity"],
         {"stages.rl.guidance.0.earns=difficulty": "grades", "stages.rl.guidance.0.proposals=2": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(24, 16),
+        beside=short_start(20, 12),
     ),
     "syn-grpo-pictures": Proof(
         ["guidance/proposer-solver/proposals/diversity", "guidance/proposer-solver/proposals/distinct_in_group"],
@@ -17,6 +17,6 @@ PROOFS = {
             "stages.rl.guidance=[]": "generation",
         },
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(100, 16, warmup=5),
+        beside=short_start(60, 12, warmup=4, lr=4e-3),
     ),
 }

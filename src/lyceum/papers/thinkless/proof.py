@@ -11,6 +11,6 @@ PROOFS = {
             "stages.0.tasks=chain-demonstrations": "draw",
         },
         [*stages(1, 1, tasks=2), "model={beside}/model"],
-        beside=short_start(18, 16),
+        beside=short_start(12, 10, lr=1e-3),
     ),
 }

@@ -8,6 +8,6 @@ PROOFS = {
         {"stages.1.credit.unit=step": "credit", "stages.1.credit=group": "forest"},
         [*stages(1, 2), "model={beside}/model"],
         given={"reward/judged-steps/judge/asked": "solutions that the judge was asked about"},
-        beside=short_start(18, 16),
+        beside=short_start(12, 10, lr=1e-3),
     ),
 }

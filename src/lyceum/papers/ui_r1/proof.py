@@ -4,14 +4,11 @@ from lyceum.recipe.proof import LEARNS, Proof, short_start, stages
 
 SEES = [*stages(1, 2), "model={beside}/model"]
 
-A_START = short_start(60, 16, warmup=None)
-"""A run in which a model that sees has learnt the form of answers, which a brief one begins from."""
-
 PROOFS = {
     "ui-r1": Proof(
         ["reward/part/task", "reward/part/task#2", "reward/part/format", LEARNS],
         {"reward=[task]": "grades", "reward.0.part=null": "grades"},
         SEES,
-        beside=A_START,
+        beside=short_start(34, 12, warmup=4, lr=4e-3),
     ),
 }

@@ -17,12 +17,12 @@ PROOFS = {
             "model={beside}/model",
         ],
         beside=[
-            *stages(1, 28, 1, tasks=1),
+            *stages(1, 28, tasks=1),
             "tasks.levels=[3, 4]",
             "stages.start.tasks_per_step=20",
             "stages.start.tasks.parts.0.tasks.levels=[3, 4]",
             "stages.start.learner.warmup_steps=1",
-            "checkpoint_every=100",
         ],
+        through=2,
     ),
 }

@@ -7,6 +7,6 @@ PROOFS = {
         ["reward/brpo/pairs/compared", "reward/part/brpo/reference", LEARNS],
         {"stages.1.reward.1.orders=both": "generation"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(18, 16),
+        beside=short_start(12, 10, lr=1e-3),
     ),
 }

@@ -6,6 +6,6 @@ PROOFS = {
     "zerosearch": Proof(
         ["rollout/turns/calls", "rollout/turns/noisy"],
         {"stages.1.rollout.environment.noise=[0, 0]": "generation"},
-        stages(4, 2, tasks=2),
+        stages(2, 2, tasks=2),
     ),
 }
