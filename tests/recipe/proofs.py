@@ -187,7 +187,7 @@ LINES: dict[str, Proof] = {
         {"reward=[task]": "grades", "reward.0.weight=0.1": "grades"},
         SEES,
         given={"reward/part/task": "right actions, as the tasks' own verifier finds them, before they are weighted"},
-        beside=short_start(40, 12, warmup=4, lr=4e-3),
+        beside=short_start(60, 16, warmup=None),
     ),
     "guru": Proof(["groups_dropped"], {"collect={keep: all}": "draw"}, needs=SMOLLM2),
     "heron": Proof(

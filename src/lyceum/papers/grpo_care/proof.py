@@ -14,6 +14,6 @@ PROOFS = {
         ACTED,
         {"stages.rl.reward.1.weight=0": "grades", ("stages.rl.reward=[task]", "stages.rl.average=null"): "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(24, 12, warmup=4, lr=4e-3),
+        beside=short_start(60, 16, warmup=None),
     ),
 }

@@ -26,6 +26,6 @@ PROOFS = {
             "reward=[task]": "grades",
         },
         [*stages(1, 1, 1, 1, 2), "model={beside}/model"],
-        beside=short_start(30, 12, warmup=4, lr=4e-3),
+        beside=short_start(60, 16, warmup=5),
     ),
 }

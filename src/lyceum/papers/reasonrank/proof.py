@@ -7,6 +7,6 @@ PROOFS = {
         ["reward/part/ranking-views/ndcg", "reward/part/ranking-views/rbo", LEARNS],
         {"reward=[task]": "grades", "reward.0.overlap=0": "grades", "reward.0.top=1": "grades"},
         [*stages(1, 2), "model={beside}/model"],
-        beside=short_start(70, 8, warmup=2, lr=2e-3),
+        beside=short_start(100, 8, warmup=None),
     ),
 }

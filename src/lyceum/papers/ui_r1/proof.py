@@ -9,6 +9,6 @@ PROOFS = {
         ["reward/part/task", "reward/part/task#2", "reward/part/format", LEARNS],
         {"reward=[task]": "grades", "reward.0.part=null": "grades"},
         SEES,
-        beside=short_start(34, 12, warmup=4, lr=4e-3),
+        beside=short_start(60, 16, warmup=None),
     ),
 }
