@@ -12,8 +12,7 @@ PROOFS = {
         {"reward.1.extracted=0": "grades", "reward.1.parses=0": "grades"},
         [*stages(1, 2), "model={beside}/model"],
         given={
-            f"reward/part/refactored/parses{bound}": "programs, some of which can be parsed, which is what is paid"
-            for bound in ("", " < 1")
+            "reward/part/refactored/extracted": "programs from which something was extracted, which is what is paid"
         },
         beside=short_start(34, 16),
     ),
