@@ -32,8 +32,7 @@ class Forked:
 
     def __init__(self, call: Callable[[], object], out: IO[bytes], keep: Sequence[int] | None = ()) -> None:
         self.returncode: int | None = None
-        self.stdin: IO[Any] | None = None
-        self.stdout: IO[str] | None = None
+        self.stdin: IO[bytes] | None = None
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid:
@@ -98,45 +97,23 @@ def _command(command: Sequence[str], *, stdout: IO[bytes], env: Mapping[str, str
     def run() -> None:
         os.dup2(read, 0)
         sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)  # a test's are files that are closed
-        _run(command, env)
+        os.environ.clear()
+        os.environ.update(env)
+        as_module, sys.argv = command[1] == "-m", [*command[1:]]
+        try:
+            if as_module:
+                del sys.argv[0]
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as ended:
+            if ended.code:
+                raise
 
     process = Forked(run, stdout, keep=[read])
     os.close(read)
     process.stdin = os.fdopen(write, "wb")
     return process
-
-
-def script(command: Sequence[str], *, stderr: IO[bytes], env: Mapping[str, str], **_: Any) -> Forked:
-    """Python with these words, as ``subprocess.Popen(..., stdin=PIPE, stdout=PIPE, text=True)`` starts it."""
-    (read, ask), (told, write) = os.pipe(), os.pipe()
-
-    def run() -> None:
-        os.dup2(read, 0)
-        os.dup2(write, 1)
-        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        _run(command, env)
-
-    process = Forked(run, stderr, keep=[read, write])
-    os.close(read)
-    os.close(write)
-    process.stdin, process.stdout = os.fdopen(ask, "w"), os.fdopen(told)
-    return process
-
-
-def _run(command: Sequence[str], env: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(env)
-    as_module, sys.argv = command[1] == "-m", [*command[1:]]
-    try:
-        if as_module:
-            del sys.argv[0]
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as ended:
-        if ended.code:
-            raise
 
 
 @contextmanager

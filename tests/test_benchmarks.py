@@ -12,16 +12,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from argparse import Namespace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from forked import script
 from warm_python import WarmPython
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -98,13 +95,6 @@ def end_all(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-@pytest.fixture
-def forked_scripts(benchmarks, monkeypatch):
-    """A benchmark's workers are forks of the test's process."""
-    monkeypatch.setattr(benchmarks("common"), "subprocess", SimpleNamespace(Popen=script, PIPE=subprocess.PIPE))
-
-
-@pytest.mark.usefixtures("forked_scripts")
 def test_a_step_of_vs_trls_short_case_is_timed(benchmarks, tmp_path):
     # The side of vs_trl that needs no TRL, as checkouts.py has two of in turns: here there is one.
     common, cases, checkouts = (benchmarks(name) for name in ("common", "cases", "checkouts"))
@@ -115,7 +105,6 @@ def test_a_step_of_vs_trls_short_case_is_timed(benchmarks, tmp_path):
     assert found["before"][0] > 0
 
 
-@pytest.mark.usefixtures("forked_scripts")
 def test_held_out_accuracy_is_measured_by_a_worker(benchmarks):
     common = benchmarks("common")
     worker = common.Worker("evaluation_worker.py", {"tasks": 4, "samples": 2, "max_tokens": 40}, threads=1)

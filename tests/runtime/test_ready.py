@@ -21,7 +21,7 @@ from lyceum.runtime.ready import FreeWorkers, Straggler
 from lyceum.runtime.wire import Part, unpack
 from lyceum.training.stages._ready import NUMBER
 from lyceum.training.train import train
-from lyceum.utils.errors import Interrupted, RecipeError
+from lyceum.utils.errors import Interrupted, RecipeError, RunError
 
 pytestmark = pytest.mark.usefixtures("small_scratch")
 
@@ -321,3 +321,12 @@ def test_a_group_that_hangs_is_given_to_another_worker_and_counts_once(tmp_path,
         of.hangs(group)
     with pytest.raises(Straggler, match=r"the group of task 'hung' was not finished .*, 3 times"):
         lost.result()
+
+
+def test_what_cannot_be_sent_ends_the_run(keys, monkeypatch):
+    def refused(to_run, parts, clock):
+        raise TypeError("a lock; allowed: what can be written")
+
+    monkeypatch.setattr("lyceum.training.worker.send_grown", refused)  # workers are forks
+    with pytest.raises(RunError, match="a lock; allowed: what can be written"):
+        train(load_recipe("grpo", [*keys, "name=unsent"]))

@@ -75,7 +75,7 @@ def served(growing, run, let):
             await task
 
     run_async(serve())
-    return growing.events, {said["wave"]: said["state"] for said in run.answers}
+    return growing.events, {part["wave"]: part["state"] for said in run.answers for part in said["parts"]}
 
 
 def state(guides, seen=0):

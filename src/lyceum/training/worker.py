@@ -183,7 +183,7 @@ class InTurn:
 
         grown = await self.growing.grow(wave, done, drawn)
         state["grader"] = self.growing.grader.state_dict()
-        self.to_run.send_grown({number: Part(grown.trees, grown.computed, state, self.states.counted())}, self.time)
+        send_grown(self.to_run, {number: Part(grown.trees, grown.computed, state, self.states.counted())}, self.time)
 
     def ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
@@ -258,7 +258,10 @@ class GroupsBeside:
 
     def send_finished(self) -> None:
         finished, self.finished = self.finished, {}
-        self.to_run.send_grown(finished, self.time)
+        try:
+            send_grown(self.to_run, finished, self.time)
+        except Exception as error:  # of a callback, which nobody waits for
+            self.waves.fail(error)
 
     @asynccontextmanager
     async def drawing(self, number: int) -> AsyncIterator[None]:
@@ -285,6 +288,11 @@ class Time:
         before = self._blocked, self._now
         self._blocked, self._now = self._loop.blocked, time.perf_counter()
         return {"blocked": self._blocked - before[0], "lived": self._now - before[1]}
+
+
+def send_grown(to_run: ToRun, parts: Mapping[int, Part], clock: Time) -> None:
+    said, trees = say_grown(parts)
+    to_run.send(said | clock.passed(), trees)
 
 
 class Waves:
@@ -328,10 +336,6 @@ class ToRun:
 
     def send(self, said: dict[str, Any], trees: Sequence[Tree] = ()) -> None:
         self.connection.send_bytes(pack(said, trees))
-
-    def send_grown(self, parts: Mapping[int, Part], time: Time) -> None:
-        said, trees = say_grown(parts)
-        self.send(said | time.passed(), trees)
 
 
 class Told(Progress):
