@@ -42,7 +42,7 @@ WARMUP = 10
 """Steps of an arm's first stage; the further ones have none, as in PCuRL's recipe."""
 TOKENS, QUICK_TOKENS = 250_000, 4_000
 """Sampled by a run."""
-RATES = ("3e-5", "1e-4", "3e-4")
+RATES = ("1e-4", "3e-4", "3e-5")
 PROBLEMS = 240
 DEFINITIONS = {
     "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
