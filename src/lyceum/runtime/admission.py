@@ -37,9 +37,9 @@ def may_begin(outstanding: int, version: int, *, steps: int, size: int, stalenes
 
 
 STORE = 2
-"""Finished groups, in steps, with which no more begin. Simulated over bounds of 1 to 16 and three distributions, a step
-takes at most 10 % longer than without a limit, and at bounds of 8 and 16 what it trains is 3 to 7 updates old, not 7 to
-15; 3 and 4 gain no more than 9 % (``benchmarks/asynchrony.py --parts lengths`` has the limit and none)."""
+"""Finished groups, in steps, with which no more begin. Simulated over bounds of 1 to 16 (``benchmarks/asynchrony.py
+--parts lengths``, rules ready and eager), a step takes at most 9 % longer than without a limit, and what it trains is 3
+to 4 updates old at bounds of 8 and 16, not 8 to 15."""
 
 
 def should_begin(may: int, ready: int, waiting: int, *, size: int) -> int:
