@@ -7,7 +7,7 @@ have alone. A row that is there is not made again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
@@ -58,6 +58,15 @@ def trained(made: Any, threads: int = 1, context: Any = None) -> Any:
     if not is_finished(made):
         in_own_process(context or get_context("spawn"), run_one, json.dumps(made.resolved()), threads)
     return read_run_folder(folder_of(made))
+
+
+def mean_tokens(words: Any, texts: Iterable[str]) -> float:
+    """Of worked solutions, with the end of the text.
+
+    Args:
+        words: the tokenizer.
+    """
+    return 1 + fmean(len(words(text)["input_ids"]) for text in texts)
 
 
 def told(run: Any, logged: Sequence[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import yaml
-from arms import Row, best_rate, chosen, in_percent, run_arms, summary, told, trained
+from arms import Row, best_rate, chosen, in_percent, mean_tokens, run_arms, summary, told, trained
 from common import CACHE, arguments, machine, processes, say, table, write
 
 HERE = CACHE / "leads"
@@ -182,8 +182,8 @@ def demonstrated_tokens(seed: int) -> float:
     from lyceum.models.scratch_words import story_tokenizer
     from lyceum.tasks.stories import Stories
 
-    source, words = Stories.model_validate(TASKS).build("train", seed), story_tokenizer()
-    return 1 + fmean(len(words(source[n].columns["demonstration"])["input_ids"]) for n in range(240))
+    source = Stories.model_validate(TASKS).build("train", seed)
+    return mean_tokens(story_tokenizer(), (source[n].columns["demonstration"] for n in range(240)))
 
 
 # Evaluation and results ----------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from arms import Row, in_percent, run_arms, summary, told, trained
+from arms import Row, in_percent, mean_tokens, run_arms, summary, told, trained
 from common import CACHE, arguments, machine, processes, say, smollm2, table, write
 
 HERE = CACHE / "tool"
@@ -144,9 +143,8 @@ def demonstrated_tokens(model: str, tasks: Path) -> float:
     """Of a worked sum, on average, with the end of the text."""
     from lyceum.models.load import ModelSettings, load_tokenizer
 
-    words = load_tokenizer(ModelSettings(path=model))
     lines = tasks.read_text().splitlines()[:240]
-    return 1 + fmean(len(words(json.loads(line)["demonstration"])["input_ids"]) for line in lines)
+    return mean_tokens(load_tokenizer(ModelSettings(path=model)), (json.loads(line)["demonstration"] for line in lines))
 
 
 def rounded(interval: Mapping[str, float]) -> dict[str, float]:
