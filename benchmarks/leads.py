@@ -1,49 +1,41 @@
 """The lead systems and their parts on word problems: GRPO, DAPO, PCuRL, Scaf-GRPO, DRM, Cascade RL, DeepSearch.
 
     python benchmarks/leads.py --out benchmarks/results/leads.json [--arms grpo pcurl] [--seeds 5] [--quick]
+    python benchmarks/leads.py --world sums --seeds 3 --out benchmarks/results/leads_sums.json [--smollm2 FOLDER]
 
-Every arm (``leads.yaml``) goes on from one base and samples as many tokens. The first seed is trained at each learning
-rate; problems that no result is of choose each arm's rate, which the further seeds have alone. Arms of ``ON`` begin
-with what GRPO made of the same seed, and are held against GRPO going on from there. Each run is a process, some
-minutes of one core, and a row (arm, rate, seed) that is in the file is not trained again.
+Every arm (``leads.yaml``, ``leads_sums.yaml``) goes on from one base and samples as many tokens. The first seed is
+trained at each learning rate; problems that no result is of choose each arm's rate, which the further seeds have alone.
+Arms of ``ON`` begin with what GRPO made of the same seed, and are held against GRPO going on from there. Each run is a
+process, some minutes of one core, and a row (arm, rate, seed) that is in the file is not trained again.
 
-The base is ``base-stories`` with a habit: 80 steps of fine-tuning on solutions in plain wording that stop after three
-in ten of the numbers that they find, and answer with these. Of 300 held-out problems of levels 2 to 6 it solves 13 %
-with one sample at temperature 1, 45 % with one of eight, 37 % greedily. ``base-stories`` itself is not for this: what
-it samples is 0.12 nats per token, and GRPO gained 5 points in 1,000,000 tokens at 1e-4 and 2 in 300,000 at 3e-4
-(levels 2 and 3: 55 to 57 %).
+In the world of word problems the base is ``base-stories`` with a habit: 80 steps of fine-tuning on solutions in plain
+wording that stop after three in ten of the numbers that they find, and answer with these. Of 300 held-out problems of
+levels 2 to 6 it solves 13 % with one sample at temperature 1, 45 % with one of eight, 37 % greedily. ``base-stories``
+itself is not for this: what it samples is 0.12 nats per token, and GRPO gained 5 points in 1,000,000 tokens at 1e-4 and
+2 in 300,000 at 3e-4 (levels 2 and 3: 55 to 57 %).
+
+The world ``sums``: reasoning-gym's ``chain_sum`` with two to four numbers below 100, of which those whose partial sums
+are not negative. The base is SmolLM2-135M-Instruct, which has seen some of them worked out, a line for each operation.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
 from arms import Row, best_rate, chosen, in_percent, mean_tokens, run_arms, summary, told, trained
-from common import CACHE, arguments, machine, processes, say, table, write
+from common import CACHE, arguments, machine, processes, say, smollm2, table, write
 
 HERE = CACHE / "leads"
-LEVELS = [2, 3, 4, 5, 6]
-TASKS = {"kind": "stories", "levels": LEVELS, "variety": 0}
-HABIT = {**TASKS, "haste": 0.3}
-"""What the base is fine-tuned on, before all arms."""
-HABIT_STEPS = 80
-SAMPLES, SOLUTION = 8, 300
-"""Of a group, and the most tokens of one."""
-TASKS_PER_STEP, PAIRED_PER_STEP = 16, 8
-"""Of an online step; of an update offline, which has each group once and leaves out those that are solved or failed as
-a whole."""
-WARMUP = 10
-"""Steps of an arm's first stage; the further ones have none, as in PCuRL's recipe."""
-TOKENS, QUICK_TOKENS = 250_000, 4_000
-"""Sampled by a run."""
-RATES = ("1e-4", "3e-4", "3e-5")
-PROBLEMS = 240
+SAMPLES = 8
+"""Of a group."""
+QUICK_TOKENS = 4_000
 DEFINITIONS = {
     "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
     "none: it has as many tokens of worked solutions",
@@ -72,129 +64,237 @@ class Arm:
     of_recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
-ARMS = {name: Arm(**of) for name, of in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items()}
+@dataclass(frozen=True)
+class Sizes:
+    """Of a world's runs.
+
+    Args:
+        base: steps, problems per step and learning rate of the fine-tuning that makes the base.
+        tasks_per_step: of an online step.
+        paired_per_step: of an update offline, which has each group once and leaves out those that are solved or failed
+            as a whole.
+        warmup: steps of an arm's first stage; the further ones have none, as in PCuRL's recipe.
+        longest: the most tokens of a solution.
+        tokens: sampled by a run.
+        problems: held out.
+    """
+
+    base: tuple[int, int, float]
+    tasks_per_step: int
+    paired_per_step: int
+    warmup: int
+    longest: int
+    tokens: int
+    problems: int
+
+
+@dataclass(frozen=True)
+class World:
+    """Problems, what is fine-tuned on which of them before all arms, and the arms.
+
+    Args:
+        rates: learning rates of an arm on the first seed.
+    """
+
+    tasks: Mapping[str, Any]
+    levels: Sequence[int]
+    model: str
+    shown: Mapping[str, Any]
+    rates: Sequence[str]
+    sizes: Sizes
+    arms: Mapping[str, Arm]
+
+
+WORLDS = {"stories": "leads.yaml", "sums": "leads_sums.yaml"}
 ON = ("grpo-on", "deepsearch", "deepsearch-depth")
-FROM_BASE = tuple(arm for arm in ARMS if arm not in ON)
+
+
+def world_of(args: argparse.Namespace, folder: Path) -> World:
+    """A world as its file has it, and the command changes it."""
+    given = yaml.safe_load((Path(__file__).parent / WORLDS[args.world]).read_text())
+    arms = {arm: Arm(**of) for arm, of in given.pop("arms").items()}
+    world = World(**given | {"sizes": Sizes(**given["sizes"]), "arms": arms})
+    if args.world == "sums":
+        tasks = {**world.tasks, **sums(folder, 200 if args.quick else 10_000)}
+        # A quick run is of the small model of word problems, which knows nothing of these.
+        model = "base-stories" if args.quick else str(smollm2(args.smollm2))
+        world = replace(world, tasks=tasks, shown=tasks, model=model)
+    if args.quick:
+        sizes = replace(world.sizes, base=(1, 4, 3e-4), tokens=QUICK_TOKENS, problems=2 * len(world.levels))
+        return replace(world, sizes=sizes, rates=world.rates[:1])
+    return replace(world, sizes=replace(world.sizes, tokens=args.tokens)) if args.tokens else world
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=[*ARMS])
-    parser.add_argument("--rates", nargs="+", default=RATES, help="learning rates, of every arm in seed 0")
+    parser.add_argument("--world", choices=WORLDS, default="stories")
+    parser.add_argument("--arms", nargs="+", help="default: all of the world's file")
+    parser.add_argument("--rates", nargs="+", help="learning rates, of every arm in seed 0; default: the world's")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="sampled tokens of a run")
+    parser.add_argument("--tokens", type=int, help="sampled tokens of a run; default: the world's")
     args = parser.parse_args()
-    if args.quick:
-        args.rates, args.seeds, args.tokens = args.rates[:1], 1, QUICK_TOKENS
-    problems = 2 * len(LEVELS) if args.quick else PROBLEMS
-    setting = {"tasks": TASKS, "tokens": args.tokens, "problems": problems, "base": [HABIT, HABIT_STEPS]}
+    folder = HERE / args.world / ("quick" if args.quick else "runs")
+    world = world_of(args, folder)
+    if unknown := {*(args.arms or ())} - {*world.arms}:
+        parser.error(f"--arms: got {', '.join(sorted(unknown))}; allowed: {', '.join(world.arms)}")
+    arms, rates, sizes = args.arms or [*world.arms], args.rates or world.rates, world.sizes
+    setting = {"tasks": world.tasks, "tokens": sizes.tokens, "problems": sizes.problems}
+    setting["base"] = [world.shown, sizes.base[0]]
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "setting": setting, "rows": []}
     if args.out and args.out.is_file():
         before = json.loads(args.out.read_text())
         result["rows"] = before["rows"] if before["setting"] == setting else []
     result["machine"] = machine()
-    folder = HERE / ("quick" if args.quick else "runs")
 
     def run_of(made: Any) -> Any:
         return trained(made, args.threads, processes(args))
 
-    base = run_of(base_recipe(folder, quick=args.quick)).path / "model"
+    base = run_of(base_recipe(world, folder)).path / "model"
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {}
         first = model = base
         if arm in ON:
-            before = recipe("grpo", best_rate(result["rows"], "grpo"), seed, args.tokens, base, folder)
+            before = recipe(world, "grpo", best_rate(result["rows"], "grpo"), seed, base, folder)
             first = run_of(before).path / "model"
         if arm != "base":
-            of = run_of(recipe(arm, rate, seed, args.tokens, first, folder))
+            of = run_of(recipe(world, arm, rate, seed, first, folder))
             model = of.path / "model"
             row |= told(of, LOGGED)
-        row |= evaluated(model, seed, problems)
+        row |= evaluated(world, model, seed)
         say(f"{arm} at {rate}, seed {seed}: {row['sampled']['mean']:.1%}, greedy {row['greedy']['mean']:.1%}")
         return row
 
     def done(rows: list[dict[str, Any]]) -> None:
-        result["rows"], result["summary"] = rows, means(rows)
+        result["rows"], result["summary"] = rows, means(world, rows)
         write(result, args.out)
 
     # Those that go on from GRPO begin at its best rate: it is known when the others' first seed is done.
-    for seeds in range(1, args.seeds + 1):
-        for group in (FROM_BASE, ON):
-            if asked := [arm for arm in group if arm in args.arms]:
-                run_arms(result["rows"], asked, args.rates, seeds, run, done)
-    show(result["rows"])
+    for seeds in range(1, 2 if args.quick else args.seeds + 1):
+        for later in (False, True):
+            if asked := [arm for arm in arms if (arm in ON) == later]:
+                run_arms(result["rows"], asked, rates, seeds, run, done)
+    show(world, result["rows"])
 
 
 # Training ------------------------------------------------------------------------------------------------------------
 
 
-def base_recipe(folder: Path, *, quick: bool) -> Any:
+def sums(folder: Path, n: int) -> dict[str, str]:
+    """Files of problems with answer, worked solution and hints; their paths, as settings of ``dataset``."""
+    import reasoning_gym
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {"path": str(folder / "train.jsonl"), "heldout_path": str(folder / "heldout.jsonl")}
+    sizes = {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
+    # Many are drawn for one whose partial sums are not negative, and which is drawn for the first time.
+    rows: dict[str, dict[str, Any]] = {}
+    for entry in reasoning_gym.create_dataset("chain_sum", size=8 * n, seed=1, **sizes):
+        if (row := sum_of(entry["metadata"]["expression"])) is not None:
+            rows.setdefault(row["prompt"], row)
+    lines = [json.dumps(row) + "\n" for row in rows.values()][:n]
+    for path, of in zip(paths.values(), (lines[n // 10 :], lines[: n // 10]), strict=True):
+        Path(path).write_text("".join(of))
+    return paths
+
+
+def sum_of(expression: str) -> dict[str, Any] | None:
+    """A problem worked out from left to right, a line for each operation; None where one is negative.
+
+    Args:
+        expression: numbers, and ``+`` or ``-`` between them.
+    """
+    first, *rest = expression.split()
+    operations = [*zip(rest[::2], rest[1::2], strict=True)]
+    value, lines = int(first), list[str]()
+    for sign, number in operations:
+        before, value = value, value + (int(number) if sign == "+" else -int(number))
+        lines.append(f"{before} {sign} {number} = {value}")
+        if value < 0:
+            return None
+    order = ", then ".join(f"{sign} {number}" for sign, number in operations)
+    hints = {
+        "knowledge": "Work from left to right, one operation a line.",
+        "planning": f"First {first} {order}.",
+        "solution": f"The first line is {lines[0]}",
+    }
+    return {
+        "prompt": f"What is {expression}?",
+        "answer": str(value),
+        "demonstration": "\n".join([*lines, f"Answer: {value}"]),
+        "level": len(lines),
+        "hints": [{"tier": tier, "text": text} for tier, text in hints.items() if str(value) not in text],
+    }
+
+
+def base_recipe(world: World, folder: Path) -> Any:
     from lyceum.recipe.schema import load_recipe
 
-    learner = {"lr": 3e-4, "warmup_steps": 5, "schedule": "constant"}
+    steps, tasks_per_step, rate = world.sizes.base
     stage = {
-        "steps": 1 if quick else HABIT_STEPS,
-        "tasks_per_step": 4 if quick else 32,
+        "steps": steps,
+        "tasks_per_step": tasks_per_step,
         "objective": {"aggregate": "token"},
-        "max_completion_tokens": SOLUTION,
-        "learner": learner,
+        "max_completion_tokens": world.sizes.longest,
+        "learner": {"lr": rate, "warmup_steps": min(5, steps), "schedule": "constant"},
     }
     given = {"stages.0." + key: value for key, value in stage.items()}
-    given |= {"model": "base-stories", "tasks": HABIT, "name": "base", "output": str(folder), "evaluate.n": 0}
+    given |= {"model": world.model, "tasks": world.shown, "name": "base", "output": str(folder), "evaluate.n": 0}
     return load_recipe("sft", [*given.items()])
 
 
-def recipe(arm: str, rate: str, seed: int, tokens: int, model: Path, folder: Path) -> Any:
+def recipe(world: World, arm: str, rate: str, seed: int, model: Path, folder: Path) -> Any:
     """The arm's stages, with as many steps as their share of the tokens lasts."""
     from lyceum.recipe.files import merged, read_merged
     from lyceum.recipe.schema import load_recipe
 
-    of, stages = ARMS[arm], list[dict[str, Any]]()
-    rollout = {"kind": "flat", "samples": SAMPLES, "sampling": {"max_completion_tokens": SOLUTION}}
+    of, sizes, stages = world.arms[arm], world.sizes, list[dict[str, Any]]()
+    rollout = {"kind": "flat", "samples": SAMPLES, "sampling": {"max_completion_tokens": sizes.longest}}
     for stage in read_merged(of.recipe)["stages"]:
         name = stage.get("name", stage["kind"])
         if name not in of.shares:
             continue
-        budget = round(of.shares[name] * tokens)
-        learner = {"lr": float(rate), "warmup_steps": 0 if stages else WARMUP, "schedule": "constant"}
-        sized: dict[str, Any] = {"tasks_per_step": TASKS_PER_STEP, "learner": learner}
+        budget = round(of.shares[name] * sizes.tokens)
+        learner = {"lr": float(rate), "warmup_steps": 0 if stages else sizes.warmup, "schedule": "constant"}
+        sized: dict[str, Any] = {"tasks_per_step": sizes.tasks_per_step, "learner": learner}
         if stage["kind"] == "sft":
-            steps = max(1, round(budget / demonstrated_tokens(seed) / TASKS_PER_STEP))
-            sized |= {"steps": steps, "max_completion_tokens": SOLUTION, "objective": {"aggregate": "token"}}
+            steps = max(1, round(budget / demonstrated_tokens(world, seed) / sizes.tasks_per_step))
+            sized |= {"steps": steps, "max_completion_tokens": sizes.longest, "objective": {"aggregate": "token"}}
         else:
             sized |= {"steps": 10_000, "max_tokens": budget, "rollout": rollout}
         if stage["kind"] == "online":
             sized["learner"] = learner | {"updates_per_step": 1}
         elif stage["kind"] == "offline":
-            sized["data"] = {"kind": "sampled", "tasks": 10_000, "part": TASKS_PER_STEP}
-            sized["tasks_per_step"] = PAIRED_PER_STEP
+            sized["data"] = {"kind": "sampled", "tasks": 10_000, "part": sizes.tasks_per_step}
+            sized["tasks_per_step"] = sizes.paired_per_step
         stages.append(merged(merged(stage, sized), of.changes.get(name, {})))
-    given = {"stages": stages, "model": str(model), "tasks": TASKS, "seed": seed, **of.of_recipe}
-    given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
+    given = {"stages": stages, "model": str(model), "tasks": world.tasks, "seed": seed, **of.of_recipe}
+    given |= {"name": f"{arm}-{rate}-{sizes.tokens}-{seed}", "output": str(folder)}
     # A group that learns nothing is a result here.
     usual = ("evaluate.n=0", "checkpoint_every=10", "rollouts_every=1000", "max_steps_without_signal=0")
     return load_recipe(of.recipe, [*given.items(), *usual])
 
 
-def demonstrated_tokens(seed: int) -> float:
+def demonstrated_tokens(world: World, seed: int) -> float:
     """Of a worked solution, on average, with the end of the text."""
-    from lyceum.models.scratch_words import story_tokenizer
-    from lyceum.tasks.stories import Stories
+    from lyceum.models.load import load_tokenizer
+    from lyceum.recipe.schema import load_recipe
 
-    source = Stories.model_validate(TASKS).build("train", seed)
-    return mean_tokens(story_tokenizer(), (source[n].columns["demonstration"] for n in range(240)))
+    of = load_recipe("sft", [("tasks", world.tasks), ("model", world.model), ("evaluate.n", 0)])
+    source = of.tasks.build("train", seed)
+    return mean_tokens(load_tokenizer(of.model), (source[n].columns["demonstration"] for n in range(240)))
 
 
 # Evaluation and results ----------------------------------------------------------------------------------------------
 
 
-def evaluated(model: Path, seed: int, problems: int) -> dict[str, Any]:
+def evaluated(world: World, model: Path, seed: int) -> dict[str, Any]:
     def accuracy(draws: int, *, greedy: bool) -> Any:
         import lyceum
 
-        usual = {"k": (1,), "n": problems, "samples": 2, "max_completion_tokens": SOLUTION, "progress": "silent"}
-        return lyceum.evaluate(model, TASKS, seed=draws, greedy=greedy, **usual)
+        usual = {"k": (1,), "n": world.sizes.problems, "samples": 2, "progress": "silent"}
+        usual["max_completion_tokens"] = world.sizes.longest
+        return lyceum.evaluate(model, world.tasks, seed=draws, greedy=greedy, **usual)
 
     def rounded(interval: Mapping[str, float]) -> dict[str, float]:
         return {name: round(interval[name], 4) for name in ("mean", "low", "high")}
@@ -208,19 +308,32 @@ def evaluated(model: Path, seed: int, problems: int) -> dict[str, Any]:
     return row if seed else row | {"tuning": rounded(accuracy(1000, greedy=False)["overall"])}
 
 
-def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def means(world: World, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Of all arms; those that go on from GRPO against GRPO going on."""
-    found = summary(rows, FROM_BASE, "sampled", ("sampled", "greedy"))
+    found = summary(rows, [arm for arm in world.arms if arm not in ON], "sampled", ("sampled", "greedy"))
     found += [line for line in summary(rows, ON, "sampled", ("sampled", "greedy")) if line["arm"] != "base"]
     for line in found:
         of = chosen(rows, line["arm"])
-        line["by_level"] = {str(n): round(fmean(row["by_level"][str(n)]["mean"] for row in of), 4) for n in LEVELS}
+        line["by_level"] = {
+            str(n): round(fmean(row["by_level"][str(n)]["mean"] for row in of), 4) for n in world.levels
+        }
         line |= {key: round(fmean(row[key] for row in of)) for key in ("tokens_sampled", "seconds") if key in of[0]}
     return found
 
 
-def show(rows: Sequence[Row]) -> None:
-    columns = ("arm", "rate", "seeds", "solved, %", "minus grpo", "better", "greedy", *map(str, LEVELS), "tokens", "s")
+def show(world: World, rows: Sequence[Row]) -> None:
+    columns = (
+        "arm",
+        "rate",
+        "seeds",
+        "solved, %",
+        "minus grpo",
+        "better",
+        "greedy",
+        *map(str, world.levels),
+        "tokens",
+        "s",
+    )
     lines = [
         (
             *(line["arm"], line["rate"], line["seeds"], in_percent(line["sampled"])),
@@ -228,9 +341,9 @@ def show(rows: Sequence[Row]) -> None:
             *(f"{100 * line['greedy']['mean']:.1f}", *(f"{100 * of:.0f}" for of in line["by_level"].values())),
             *(line.get(name, "-") for name in ("tokens_sampled", "seconds")),
         )
-        for line in means(rows)
+        for line in means(world, rows)
     ]
-    table("word problems, from one base", columns, lines)
+    table("from one base", columns, lines)
 
 
 if __name__ == "__main__":
