@@ -282,7 +282,9 @@ def demonstrated_tokens(world: World, seed: int) -> float:
 
     of = load_recipe("sft", [("tasks", world.tasks), ("model", world.model), ("evaluate.n", 0)])
     source = of.tasks.build("train", seed)
-    return mean_tokens(load_tokenizer(of.model), (source[n].columns["demonstration"] for n in range(240)))
+    return mean_tokens(
+        load_tokenizer(of.model), (source[n].columns["demonstration"] for n in range(min(len(source), 240)))
+    )
 
 
 # Evaluation and results ----------------------------------------------------------------------------------------------
