@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward.base import numbered
 from lyceum.reward.function_registry import parameters_of
-from lyceum.reward.user_code import CodePart, UserFunction, accepted, check_parameters, failed, one_each
+from lyceum.reward.user_code import CodePart, UserFunction, accepting, check_parameters, failed, one_each
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import LARGEST_FLOAT, real
@@ -104,7 +104,7 @@ class Trl(CodePart):
     def called(self, spec: str, example: Task, *, chat: bool) -> UserFunction:
         given = {**arguments(example, (), chat=chat), **dict.fromkeys(OFFERED)}
         found = self.found(spec, given, columns=example.columns)
-        check_parameters(found, {**given, **asked_answers(found.function, example, 0)})
+        check_parameters(found, {**given, **asked_answers(parameters_of(found.function), example, 0)})
         return found
 
     def _add_up(self, rewards: Mapping[str, float | None], weights: Sequence[float]) -> Grade:
@@ -122,26 +122,26 @@ class _Called:
     """One of the functions, and whether it is given messages; None until it has answered with texts or messages."""
 
     def __init__(self, found: UserFunction, settings: Trl, as_messages: bool | None) -> None:
-        self.function, self.call = found.function, settings.caller(found, PREPARE)
+        self.call, self.picked = settings.caller(found, PREPARE), accepting(found.function)
+        self.extras, self.reads = [*self.picked(dict.fromkeys(OFFERED))], parameters_of(found.function)
         self.max_steps, self.as_messages = settings.max_steps, as_messages
 
     def keywords(self, task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, Any]:
         lists = arguments(task, leaves, chat=chat)
-        return accepted(self.function, {**lists, **asked_answers(self.function, task, len(leaves))})
+        return self.picked({**lists, **asked_answers(self.reads, task, len(leaves))})
 
     async def rewards(self, task: Task, leaves: Sequence[Node]) -> list[float | None]:
         async def ask(given: dict[str, Any]) -> dict[str, Any]:
             job = {
                 "arguments": given,
-                "extras": list(accepted(self.function, dict.fromkeys(OFFERED))),
+                "extras": self.extras,
                 "count": len(leaves),
                 "global_step": max((version for leaf in leaves for version in leaf.version), default=0),
                 "max_steps": self.max_steps,
             }
             return await self.call(job)
 
-        reads_tokens = "completion_ids" in parameters_of(self.function)
-        if reads_tokens and any(leaf.completion_ids is None for leaf in leaves):
+        if "completion_ids" in self.reads and any(leaf.completion_ids is None for leaf in leaves):
             raise RunError("it reads completion_ids, but only texts are known here; try: lyceum grade with --model")
         form = self.as_messages  # another task's call may decide it while this one runs
         given = self.keywords(task, leaves, chat=bool(form))
@@ -171,9 +171,9 @@ def arguments(task: Task, leaves: Sequence[Node], *, chat: bool) -> dict[str, An
     }
 
 
-def asked_answers(function: Callable[..., Any], task: Task, count: int) -> dict[str, list[Any]]:
+def asked_answers(parameters: Collection[str], task: Task, count: int) -> dict[str, list[Any]]:
     """The reference answer under the names that reward functions have for it, where the tasks have no such column."""
-    asked = (name for name in ANSWER if name in parameters_of(function) and name not in task.columns)
+    asked = (name for name in ANSWER if name in parameters and name not in task.columns)
     return {} if task.answer is None else {name: [task.answer] * count for name in asked}
 
 
