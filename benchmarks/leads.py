@@ -14,7 +14,7 @@ levels 2 to 6 it solves 13 % with one sample at temperature 1, 45 % with one of 
 itself is not for this: what it samples is 0.12 nats per token, and GRPO gained 5 points in 1,000,000 tokens at 1e-4 and
 2 in 300,000 at 3e-4 (levels 2 and 3: 55 to 57 %).
 
-The world ``sums``: reasoning-gym's ``chain_sum`` with two to four numbers below 100, of which those whose partial sums
+The world ``sums``: reasoning-gym's ``chain_sum`` with three or four numbers below 100, of which those whose partial sums
 are not negative. The base is SmolLM2-135M-Instruct, which has seen some of them worked out, a line for each operation.
 """
 
@@ -186,7 +186,7 @@ def sums(folder: Path, n: int) -> dict[str, str]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = {"path": str(folder / "train.jsonl"), "heldout_path": str(folder / "heldout.jsonl")}
-    sizes = {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
+    sizes = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}
     # Many are drawn for one whose partial sums are not negative, and which is drawn for the first time.
     rows: dict[str, dict[str, Any]] = {}
     for entry in reasoning_gym.create_dataset("chain_sum", size=8 * n, seed=1, **sizes):
