@@ -14,8 +14,8 @@ levels 2 to 6 it solves 13 % with one sample at temperature 1, 45 % with one of 
 itself is not for this: what it samples is 0.12 nats per token, and GRPO gained 5 points in 1,000,000 tokens at 1e-4 and
 2 in 300,000 at 3e-4 (levels 2 and 3: 55 to 57 %).
 
-The world ``sums``: reasoning-gym's ``chain_sum`` with three or four numbers below 100, of which those whose partial sums
-are not negative. The base is SmolLM2-135M-Instruct, which has seen some of them worked out, a line for each operation.
+The world ``sums``: reasoning-gym's ``chain_sum`` with three or four numbers below 100, of which those whose partial
+sums are not negative. The base is SmolLM2-135M-Instruct, which has seen some of them worked out, a line an operation.
 """
 
 from __future__ import annotations
@@ -56,12 +56,17 @@ LOGGED = (
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe's stages after the base, by name, each with its share of the tokens; what differs in them, and in it."""
+    """A recipe's stages after the base, by name, each with its share of the tokens; what differs in them, and in it.
+
+    Args:
+        tokens: sampled by a run; None: as the world has it.
+    """
 
     recipe: str
     shares: Mapping[str, float] = field(default_factory=lambda: {"online": 1})
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     of_recipe: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ class World:
 
 WORLDS = {"stories": "leads.yaml", "sums": "leads_sums.yaml"}
 ON = ("grpo-on", "deepsearch", "deepsearch-depth")
+LONG = ("grpo-long", "cascade-2000")
+"""Arms that sample more than the others; as those of ``ON``, they are held against the first of them."""
 
 
 def world_of(args: argparse.Namespace, folder: Path) -> World:
@@ -249,12 +256,13 @@ def recipe(world: World, arm: str, rate: str, seed: int, model: Path, folder: Pa
     from lyceum.recipe.schema import load_recipe
 
     of, sizes, stages = world.arms[arm], world.sizes, list[dict[str, Any]]()
+    tokens = of.tokens or sizes.tokens
     rollout = {"kind": "flat", "samples": SAMPLES, "sampling": {"max_completion_tokens": sizes.longest}}
     for stage in read_merged(of.recipe)["stages"]:
         name = stage.get("name", stage["kind"])
         if name not in of.shares:
             continue
-        budget = round(of.shares[name] * sizes.tokens)
+        budget = round(of.shares[name] * tokens)
         learner = {"lr": float(rate), "warmup_steps": 0 if stages else sizes.warmup, "schedule": "constant"}
         sized: dict[str, Any] = {"tasks_per_step": sizes.tasks_per_step, "learner": learner}
         if stage["kind"] == "sft":
@@ -269,7 +277,7 @@ def recipe(world: World, arm: str, rate: str, seed: int, model: Path, folder: Pa
             sized["tasks_per_step"] = sizes.paired_per_step
         stages.append(merged(merged(stage, sized), of.changes.get(name, {})))
     given = {"stages": stages, "model": str(model), "tasks": world.tasks, "seed": seed, **of.of_recipe}
-    given |= {"name": f"{arm}-{rate}-{sizes.tokens}-{seed}", "output": str(folder)}
+    given |= {"name": f"{arm}-{rate}-{tokens}-{seed}", "output": str(folder)}
     # A group that learns nothing is a result here.
     usual = ("evaluate.n=0", "checkpoint_every=10", "rollouts_every=1000", "max_steps_without_signal=0")
     return load_recipe(of.recipe, [*given.items(), *usual])
@@ -311,9 +319,11 @@ def evaluated(world: World, model: Path, seed: int) -> dict[str, Any]:
 
 
 def means(world: World, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of all arms; those that go on from GRPO against GRPO going on."""
-    found = summary(rows, [arm for arm in world.arms if arm not in ON], "sampled", ("sampled", "greedy"))
-    found += [line for line in summary(rows, ON, "sampled", ("sampled", "greedy")) if line["arm"] != "base"]
+    """Of all arms, each group of them against its first."""
+    found = list[dict[str, Any]]()
+    for arms in ([arm for arm in world.arms if arm not in ON + LONG], ON, LONG):
+        lines = summary(rows, arms, "sampled", ("sampled", "greedy"))
+        found += [line for line in lines if not found or line["arm"] != "base"]
     for line in found:
         of = chosen(rows, line["arm"])
         line["by_level"] = {
