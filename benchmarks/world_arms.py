@@ -29,7 +29,7 @@ DEFINITIONS = {
 LOGGED = (
     *("groups/with_gradient", "credit/steps", "credit/steps_compared", "credit/steps_shared", "credit/imitation"),
     *("credit/imitated", "replay/groups", "rollout/branching-turns/branches", "value/loss/last"),
-    "credit/advantage/mean_abs",
+    *("credit/advantage/mean_abs", "credit/turns_with_gain", "reward/part/answer-gain/after"),
 )
 
 
@@ -44,6 +44,7 @@ class World:
         command_tokens: the most tokens of a command.
         branch_tokens: the first tokens of a command, whose entropy says where ``arpo`` branches.
         imitated: tasks that show how it is done, as the base has seen it.
+        answers: what a command begins with that gives the answer; None: in this world there is none.
     """
 
     tasks: Mapping[str, Any]
@@ -52,6 +53,7 @@ class World:
     command_tokens: int
     branch_tokens: int
     imitated: Mapping[str, Any]
+    answers: str | None = None
 
     @property
     def turns(self) -> int:
@@ -83,6 +85,7 @@ WORLDS = {
         command_tokens=64,
         branch_tokens=3,
         imitated={"kind": "archive"},
+        answers="answer ",
     ),
     "guess": World(
         tasks={"kind": "guess", "levels": [7, 8, 9, 10]},
@@ -91,6 +94,7 @@ WORLDS = {
         command_tokens=16,
         branch_tokens=1,
         imitated={"kind": "guess-demonstrations", "levels": [7, 8, 9, 10], "guesses": 4, "careful": 0.2},
+        answers="",
     ),
 }
 Stages = Sequence[Mapping[str, Any]]
@@ -103,13 +107,15 @@ def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
     more = {"learner": {"updates_per_step": 4}}
     branching = {"whole": 4, "first_tokens": world.branch_tokens, "entropy_weight": 5.0}
     imitated = {"tasks": world.imitated, "max_completion_tokens": world.command_tokens}
-    return {
+    gain = [{"kind": "task", "steps": False}, {"kind": "answer-gain", "before": world.answers}]
+    arms: dict[str, tuple[str, Stages, Mapping[str, Any]]] = {
         "grpo": ("grpo", [stage()], {}),
         "grpo-4-updates": ("grpo", [stage(**more)], {}),
         "gigpo": ("gigpo", [stage(credit={"state": "marked"})], {}),
         "gigpo-4-updates": ("gigpo", [stage(credit={"state": "marked"}, **more)], {}),
         "salt": ("salt", [stage()], {}),
         "empg": ("empg", [stage()], {}),
+        "igpo": ("igpo", [stage()], {"reward": gain}),
         "archer": ("archer", [stage(value={"warm_up_steps": 2})], {}),
         "arpo": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching))], {}),
         "arpo-4-updates": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching), **more)], {}),
@@ -118,9 +124,12 @@ def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
         "self-imitation-4-updates": ("spear", [stage(credit={"warm_up_steps": 20}, **more)], {"reward": ["task"]}),
         "imitation": ("sft", [imitated], {}),
     }
+    if world.answers is None:
+        del arms["igpo"]
+    return arms
 
 
-ARMS = tuple(arms_of(WORLDS["rooms"]))
+ARMS = tuple(arms_of(WORLDS["archive"]))
 
 
 def run_all(
@@ -152,7 +161,7 @@ def run_all(
         return row
 
     kept = [row for row in known if (row["tokens"], row["tasks"]) == (tokens, tasks)]
-    run_arms(kept, arms, rates, seeds, run, done)
+    run_arms(kept, [arm for arm in arms if arm in arms_of(world)], rates, seeds, run, done)
 
 
 def recipe(world: World, arm: str, rate: str, seed: int, tokens: int, base: Path, folder: Path) -> Any:
