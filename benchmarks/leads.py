@@ -14,8 +14,8 @@ levels 2 to 6 it solves 13 % with one sample at temperature 1, 45 % with one of 
 itself is not for this: what it samples is 0.12 nats per token, and GRPO gained 5 points in 1,000,000 tokens at 1e-4 and
 2 in 300,000 at 3e-4 (levels 2 and 3: 55 to 57 %).
 
-The world ``sums``: reasoning-gym's ``chain_sum`` with three or four numbers below 100, of which those whose partial
-sums are not negative. The base is SmolLM2-135M-Instruct, which has seen some of them worked out, a line an operation.
+The world ``sums`` is that of the recipe ``smollm2-sums``: reasoning-gym's ``chain_sum`` of two numbers below 100, here
+those whose result is not negative. The base is SmolLM2-135M-Instruct as it is. One learning rate, the recipe's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Sizes:
     """Of a world's runs.
 
     Args:
-        base: steps, problems per step and learning rate of the fine-tuning that makes the base.
+        base: steps, problems per step and learning rate of the fine-tuning that makes the base; None: there is none.
         tasks_per_step: of an online step.
         paired_per_step: of an update offline, which has each group once and leaves out those that are solved or failed
             as a whole.
@@ -84,7 +84,7 @@ class Sizes:
         problems: held out.
     """
 
-    base: tuple[int, int, float]
+    base: tuple[int, int, float] | None
     tasks_per_step: int
     paired_per_step: int
     warmup: int
@@ -122,12 +122,14 @@ def world_of(args: argparse.Namespace, folder: Path) -> World:
     arms = {arm: Arm(**of) for arm, of in given.pop("arms").items()}
     world = World(**given | {"sizes": Sizes(**given["sizes"]), "arms": arms})
     if args.world == "sums":
-        tasks = {**world.tasks, **sums(folder, 200 if args.quick else 10_000)}
+        tasks = {**world.tasks, **sums(folder, 200 if args.quick else 3_000)}
         # A quick run is of the small model of word problems, which knows nothing of these.
         model = "base-stories" if args.quick else str(smollm2(args.smollm2))
         world = replace(world, tasks=tasks, shown=tasks, model=model)
     if args.quick:
-        sizes = replace(world.sizes, base=(1, 4, 3e-4), tokens=QUICK_TOKENS, problems=2 * len(world.levels))
+        sizes = replace(
+            world.sizes, base=world.sizes.base and (1, 4, 3e-4), tokens=QUICK_TOKENS, problems=2 * len(world.levels)
+        )
         return replace(world, sizes=sizes, rates=world.rates[:1])
     return replace(world, sizes=replace(world.sizes, tokens=args.tokens)) if args.tokens else world
 
@@ -146,7 +148,7 @@ def main() -> None:
         parser.error(f"--arms: got {', '.join(sorted(unknown))}; allowed: {', '.join(world.arms)}")
     arms, rates, sizes = args.arms or [*world.arms], args.rates or world.rates, world.sizes
     setting = {"tasks": world.tasks, "tokens": sizes.tokens, "problems": sizes.problems}
-    setting["base"] = [world.shown, sizes.base[0]]
+    setting["base"] = sizes.base and [world.shown, sizes.base[0]]
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "setting": setting, "rows": []}
     if args.out and args.out.is_file():
         before = json.loads(args.out.read_text())
@@ -156,7 +158,7 @@ def main() -> None:
     def run_of(made: Any) -> Any:
         return trained(made, args.threads, processes(args))
 
-    base = run_of(base_recipe(world, folder)).path / "model"
+    base = run_of(base_recipe(world, folder)).path / "model" if sizes.base else Path(world.model)
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -193,43 +195,36 @@ def sums(folder: Path, n: int) -> dict[str, str]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = {"path": str(folder / "train.jsonl"), "heldout_path": str(folder / "heldout.jsonl")}
-    sizes = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}
-    # Many are drawn for one whose partial sums are not negative, and which is drawn for the first time.
+    sizes = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
+    # More are drawn than are wanted: some are negative, some are drawn again.
     rows: dict[str, dict[str, Any]] = {}
-    for entry in reasoning_gym.create_dataset("chain_sum", size=8 * n, seed=1, **sizes):
-        if (row := sum_of(entry["metadata"]["expression"])) is not None:
-            rows.setdefault(row["prompt"], row)
+    for entry in reasoning_gym.create_dataset("chain_sum", size=4 * n, seed=1, **sizes):
+        if int(entry["answer"]) >= 0:
+            rows.setdefault(entry["question"], sum_of(entry["question"], entry["metadata"]["expression"]))
     lines = [json.dumps(row) + "\n" for row in rows.values()][:n]
     for path, of in zip(paths.values(), (lines[n // 10 :], lines[: n // 10]), strict=True):
         Path(path).write_text("".join(of))
     return paths
 
 
-def sum_of(expression: str) -> dict[str, Any] | None:
-    """A problem worked out from left to right, a line for each operation; None where one is negative.
+def sum_of(question: str, expression: str) -> dict[str, Any]:
+    """A problem of two numbers.
 
     Args:
-        expression: numbers, and ``+`` or ``-`` between them.
+        expression: the numbers, and ``+`` or ``-`` between them.
     """
-    first, *rest = expression.split()
-    operations = [*zip(rest[::2], rest[1::2], strict=True)]
-    value, lines = int(first), list[str]()
-    for sign, number in operations:
-        before, value = value, value + (int(number) if sign == "+" else -int(number))
-        lines.append(f"{before} {sign} {number} = {value}")
-        if value < 0:
-            return None
-    order = ", then ".join(f"{sign} {number}" for sign, number in operations)
+    first, sign, second = expression.split()
+    value = int(first) + int(sign + second)
     hints = {
-        "knowledge": "Work from left to right, one operation a line.",
-        "planning": f"First {first} {order}.",
-        "solution": f"The first line is {lines[0]}",
+        "knowledge": "Say nothing but the result.",
+        "planning": f"Begin with {first}, and {'add' if sign == '+' else 'take away'} {second}.",
+        "solution": f"The last digit of the result is {value % 10}.",
     }
     return {
-        "prompt": f"What is {expression}?",
+        "prompt": f"{question}\nReply with the number alone.",
         "answer": str(value),
-        "demonstration": "\n".join([*lines, f"Answer: {value}"]),
-        "level": len(lines),
+        "demonstration": f"{expression} = {value}",
+        "level": max(len(first), len(second)),
         "hints": [{"tier": tier, "text": text} for tier, text in hints.items() if str(value) not in text],
     }
 
@@ -237,6 +232,7 @@ def sum_of(expression: str) -> dict[str, Any] | None:
 def base_recipe(world: World, folder: Path) -> Any:
     from lyceum.recipe.schema import load_recipe
 
+    assert world.sizes.base is not None
     steps, tasks_per_step, rate = world.sizes.base
     stage = {
         "steps": steps,
