@@ -127,9 +127,8 @@ def world_of(args: argparse.Namespace, folder: Path) -> World:
         model = "base-stories" if args.quick else str(smollm2(args.smollm2))
         world = replace(world, tasks=tasks, shown=tasks, model=model)
     if args.quick:
-        sizes = replace(
-            world.sizes, base=world.sizes.base and (1, 4, 3e-4), tokens=QUICK_TOKENS, problems=2 * len(world.levels)
-        )
+        base, problems = world.sizes.base and (1, 4, 3e-4), 2 * len(world.levels)
+        sizes = replace(world.sizes, base=base, tokens=QUICK_TOKENS, problems=problems)
         return replace(world, sizes=sizes, rates=world.rates[:1])
     return replace(world, sizes=replace(world.sizes, tokens=args.tokens)) if args.tokens else world
 
@@ -137,7 +136,7 @@ def world_of(args: argparse.Namespace, folder: Path) -> World:
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--world", choices=WORLDS, default="stories")
-    parser.add_argument("--arms", nargs="+", help="default: all of the world's file")
+    parser.add_argument("--arms", nargs="+", help="default: all of the world's file; of a quick run the first")
     parser.add_argument("--rates", nargs="+", help="learning rates, of every arm in seed 0; default: the world's")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tokens", type=int, help="sampled tokens of a run; default: the world's")
@@ -146,8 +145,9 @@ def main() -> None:
     world = world_of(args, folder)
     if unknown := {*(args.arms or ())} - {*world.arms}:
         parser.error(f"--arms: got {', '.join(sorted(unknown))}; allowed: {', '.join(world.arms)}")
-    arms, rates, sizes = args.arms or [*world.arms], args.rates or world.rates, world.sizes
-    setting = {"tasks": world.tasks, "tokens": sizes.tokens, "problems": sizes.problems}
+    arms, rates, sizes = args.arms or [*world.arms][: 1 if args.quick else None], args.rates or world.rates, world.sizes
+    tasks = {key: value for key, value in world.tasks.items() if not key.endswith("path")}
+    setting: dict[str, Any] = {"tasks": tasks, "tokens": sizes.tokens, "problems": sizes.problems}
     setting["base"] = sizes.base and [world.shown, sizes.base[0]]
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "setting": setting, "rows": []}
     if args.out and args.out.is_file():
