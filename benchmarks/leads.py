@@ -3,10 +3,11 @@
     python benchmarks/leads.py --out benchmarks/results/leads.json [--arms grpo pcurl] [--seeds 5] [--quick]
     python benchmarks/leads.py --world sums --seeds 3 --out benchmarks/results/leads_sums.json [--smollm2 FOLDER]
 
-Every arm (``leads.yaml``, ``leads_sums.yaml``) goes on from one base and samples as many tokens. The first seed is
-trained at each learning rate; problems that no result is of choose each arm's rate, which the further seeds have alone.
-Arms of ``ON`` begin with what GRPO made of the same seed, and are held against GRPO going on from there. Each run is a
-process, some minutes of one core, and a row (arm, rate, seed) that is in the file is not trained again.
+Every arm (``leads.yaml``, ``leads_sums.yaml``) goes on from one base and samples as many tokens, if its line says no
+other. The first seed is trained at each learning rate; problems that no result is of choose each arm's rate, which the
+further seeds have alone. Arms of ``ON`` begin with what GRPO made of the same seed, and are held against GRPO going on
+from there. Each run is a process, some minutes of one core, and a row (arm, rate, seed) that is in the file is not
+trained again.
 
 In the world of word problems the base is ``base-stories`` with a habit: 80 steps of fine-tuning on solutions in plain
 wording that stop after three in ten of the numbers that they find, and answer with these. Of 300 held-out problems of
@@ -38,10 +39,10 @@ SAMPLES = 8
 QUICK_TOKENS = 4_000
 DEFINITIONS = {
     "tokens": "sampled tokens of a run; a stage ends with the step in which its share is spent. Fine-tuning samples "
-    "none: it has as many tokens of worked solutions",
+    "none: its tokens are those of worked solutions, some 1,300 of the sums",
     "sampled": "held-out problems solved, by SAMPLES at temperature 1 for each, and the 95 % interval",
     "greedy": "the same of the most likely solutions",
-    "by_level": "sampled, by the number of calculations",
+    "by_level": "sampled, by the number of calculations, or of digits of the sums",
     "tuning": "as sampled, of other problems: what the learning rate of an arm is chosen by",
     "acted": "means over the steps that log it",
 }
@@ -74,7 +75,6 @@ class Sizes:
     """Of a world's runs.
 
     Args:
-        base: steps, problems per step and learning rate of the fine-tuning that makes the base; None: there is none.
         tasks_per_step: of an online step.
         paired_per_step: of an update offline, which has each group once and leaves out those that are solved or failed
             as a whole.
@@ -84,7 +84,6 @@ class Sizes:
         problems: held out.
     """
 
-    base: tuple[int, int, float] | None
     tasks_per_step: int
     paired_per_step: int
     warmup: int
@@ -95,16 +94,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class World:
-    """Problems, what is fine-tuned on which of them before all arms, and the arms.
+    """Problems, what all arms begin with, and the arms.
 
     Args:
+        base: the fine-tuning before all arms: its tasks, steps, tasks per step and learning rate; None: there is none.
         rates: learning rates of an arm on the first seed.
     """
 
     tasks: Mapping[str, Any]
     levels: Sequence[int]
     model: str
-    shown: Mapping[str, Any]
+    base: Mapping[str, Any] | None
     rates: Sequence[str]
     sizes: Sizes
     arms: Mapping[str, Arm]
@@ -125,11 +125,11 @@ def world_of(args: argparse.Namespace, folder: Path) -> World:
         tasks = {**world.tasks, **sums(folder, 200 if args.quick else 3_000)}
         # A quick run is of the small model of word problems, which knows nothing of these.
         model = "base-stories" if args.quick else str(smollm2(args.smollm2))
-        world = replace(world, tasks=tasks, shown=tasks, model=model)
+        world = replace(world, tasks=tasks, model=model)
     if args.quick:
-        base, problems = world.sizes.base and (1, 4, 3e-4), 2 * len(world.levels)
-        sizes = replace(world.sizes, base=base, tokens=QUICK_TOKENS, problems=problems)
-        return replace(world, sizes=sizes, rates=world.rates[:1])
+        base = world.base and {**world.base, "steps": 1, "tasks_per_step": 4}
+        sizes = replace(world.sizes, tokens=QUICK_TOKENS, problems=2 * len(world.levels))
+        return replace(world, base=base, sizes=sizes, rates=world.rates[:1])
     return replace(world, sizes=replace(world.sizes, tokens=args.tokens)) if args.tokens else world
 
 
@@ -148,7 +148,7 @@ def main() -> None:
     arms, rates, sizes = args.arms or [*world.arms][: 1 if args.quick else None], args.rates or world.rates, world.sizes
     tasks = {key: value for key, value in world.tasks.items() if not key.endswith("path")}
     setting: dict[str, Any] = {"tasks": tasks, "tokens": sizes.tokens, "problems": sizes.problems}
-    setting["base"] = sizes.base and [world.shown, sizes.base[0]]
+    setting["base"] = world.base and [world.base["tasks"], world.base["steps"]]
     result: dict[str, Any] = {"benchmark": "leads", "definitions": DEFINITIONS, "setting": setting, "rows": []}
     if args.out and args.out.is_file():
         before = json.loads(args.out.read_text())
@@ -158,7 +158,7 @@ def main() -> None:
     def run_of(made: Any) -> Any:
         return trained(made, args.threads, processes(args))
 
-    base = run_of(base_recipe(world, folder)).path / "model" if sizes.base else Path(world.model)
+    base = run_of(base_recipe(world, folder)).path / "model" if world.base else Path(world.model)
 
     def run(arm: str, rate: str, seed: int) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -232,17 +232,22 @@ def sum_of(question: str, expression: str) -> dict[str, Any]:
 def base_recipe(world: World, folder: Path) -> Any:
     from lyceum.recipe.schema import load_recipe
 
-    assert world.sizes.base is not None
-    steps, tasks_per_step, rate = world.sizes.base
+    assert world.base is not None
     stage = {
-        "steps": steps,
-        "tasks_per_step": tasks_per_step,
+        "steps": world.base["steps"],
+        "tasks_per_step": world.base["tasks_per_step"],
         "objective": {"aggregate": "token"},
         "max_completion_tokens": world.sizes.longest,
-        "learner": {"lr": rate, "warmup_steps": min(5, steps), "schedule": "constant"},
+        "learner": {"lr": world.base["lr"], "warmup_steps": 5, "schedule": "constant"},
     }
     given = {"stages.0." + key: value for key, value in stage.items()}
-    given |= {"model": world.model, "tasks": world.shown, "name": "base", "output": str(folder), "evaluate.n": 0}
+    given |= {
+        "model": world.model,
+        "tasks": world.base["tasks"],
+        "name": "base",
+        "output": str(folder),
+        "evaluate.n": 0,
+    }
     return load_recipe("sft", [*given.items()])
 
 

@@ -108,14 +108,15 @@ def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
     branching = {"whole": 4, "first_tokens": world.branch_tokens, "entropy_weight": 5.0}
     imitated = {"tasks": world.imitated, "max_completion_tokens": world.command_tokens}
     gain = [{"kind": "task", "steps": False}, {"kind": "answer-gain", "before": world.answers}]
-    arms: dict[str, tuple[str, Stages, Mapping[str, Any]]] = {
+    igpo = {} if world.answers is None else {"igpo": ("igpo", [stage()], {"reward": gain})}
+    return {
         "grpo": ("grpo", [stage()], {}),
         "grpo-4-updates": ("grpo", [stage(**more)], {}),
         "gigpo": ("gigpo", [stage(credit={"state": "marked"})], {}),
         "gigpo-4-updates": ("gigpo", [stage(credit={"state": "marked"}, **more)], {}),
         "salt": ("salt", [stage()], {}),
         "empg": ("empg", [stage()], {}),
-        "igpo": ("igpo", [stage()], {"reward": gain}),
+        **igpo,
         "archer": ("archer", [stage(value={"warm_up_steps": 2})], {}),
         "arpo": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching))], {}),
         "arpo-4-updates": ("arpo", [stage(rollout=rollout(kind="branching-turns", **branching), **more)], {}),
@@ -124,12 +125,9 @@ def arms_of(world: World) -> dict[str, tuple[str, Stages, Mapping[str, Any]]]:
         "self-imitation-4-updates": ("spear", [stage(credit={"warm_up_steps": 20}, **more)], {"reward": ["task"]}),
         "imitation": ("sft", [imitated], {}),
     }
-    if world.answers is None:
-        del arms["igpo"]
-    return arms
 
 
-ARMS = tuple(arms_of(WORLDS["archive"]))
+ARMS = tuple(arms_of(WORLDS["archive"]))  # where there is an answer, so that all are
 
 
 def run_all(

@@ -14,7 +14,6 @@ from lyceum.reward.user_code import (
     CodePart,
     UserFunction,
     abstained,
-    accepted,
     accepting,
     check_parameters,
     failed,
@@ -64,10 +63,10 @@ class Verl(CodePart):
 
     def _batched(self, found: UserFunction, example: Task) -> Grader:
         check_parameters(found, batch(example, []))
-        call = self.caller(found, PREPARE_BATCH)
+        call, picked = self.caller(found, PREPARE_BATCH), accepting(found.function)
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
-            given = accepted(found.function, batch(task, leaves))
+            given = picked(batch(task, leaves))
             try:
                 answers = await call({"arguments": given, "count": len(leaves)})
                 return [self._grade(answer) for answer in answers]
