@@ -7,6 +7,7 @@ have alone. A row that is there is not made again.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import get_context
 from statistics import fmean
@@ -47,7 +48,8 @@ def run_arms(
 
 
 def trained(made: Any, threads: int = 1, context: Any = None) -> Any:
-    """The run of a recipe, which is trained in a process of its own where it is not there yet.
+    """The run of a recipe, which is trained in a process of its own where it is not there yet. A finished run's
+    checkpoints are removed: of SmolLM2 they are 3 GB.
 
     Args:
         context: how the process is started; None: spawned.
@@ -57,6 +59,7 @@ def trained(made: Any, threads: int = 1, context: Any = None) -> Any:
 
     if not is_finished(made):
         in_own_process(context or get_context("spawn"), run_one, json.dumps(made.resolved()), threads)
+    shutil.rmtree(folder_of(made) / "checkpoints", ignore_errors=True)
     return read_run_folder(folder_of(made))
 
 

@@ -58,6 +58,7 @@ STARTS = {
     "trees.py --quick --suites learn --arms grpo deepsearch --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
     "verifiers.py --quick --threads 1": r"lyceum: \d+ answers",
     "leads.py --quick --arms grpo --threads 1": r"grpo at 1e-4, seed 0: [\d.]+%, greedy [\d.]+%",
+    "leads.py --quick --world sums --threads 1": r"grpo at 1e-5, seed 0: [\d.]+%, greedy [\d.]+%",
     "tool.py --quick --threads 1": r"before: .*\"alone\"",
     "worlds.py --quick --threads 1": r"rooms, level 4: .*'random': 0\.\d+",
 }
