@@ -59,6 +59,7 @@ DEFINITIONS = {
     "bounds.faster": "seconds a step of the faster synchronous run over those of the case",
     "bounds.of_simulated": "seconds a step of the order's rule over the measured ones, simulated (simulated_fixed, "
     "simulated_ready) with a worker and a learner as fast as they are where nothing else runs",
+    "bounds.of_as_busy": "the same, with a worker and a learner that take as long as they were busy in the case",
     "bounds.of_busy": "the same of those in which the learner of that synchronous run is not idle",
 }
 
@@ -399,12 +400,13 @@ def bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if "runtime.order" not in keys:
                 continue
             staleness = int(keys["runtime.staleness"])
-            order, steps = keys["runtime.order"], row["case"]["steps"]
-            simulated = (simulated_fixed if order == "fixed" else simulated_ready)(
-                staleness, drawing, step - drawing, steps=steps, seed=seed
-            )
+            order, measured = keys["runtime.order"], row["seconds_per_step"]
+            rule = simulated_fixed if order == "fixed" else simulated_ready
+            how: dict[str, Any] = {"steps": row["case"]["steps"], "seed": seed}
+            simulated = rule(staleness, drawing, step - drawing, **how)
+            worked, learnt = (measured * (1 - row[idle]) for idle in ("idle_workers", "idle"))
+            as_busy = rule(staleness, worked, learnt, **how)
             busy = fastest["seconds_per_step"] * (1 - fastest["idle"])
-            measured = row["seconds_per_step"]
             found.append(
                 {
                     "order": order,
@@ -412,6 +414,7 @@ def bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "seed": seed,
                     "faster": round(fastest["seconds_per_step"] / measured, 2),
                     "of_simulated": round(simulated / measured, 3),
+                    "of_as_busy": round(as_busy / measured, 3),
                     "of_busy": round(busy / measured, 3),
                 }
             )
@@ -491,7 +494,7 @@ def show(result: Mapping[str, Any]) -> None:
         for row in result["time"]
     ]
     table("time", ["keys", *columns, *(f"s to {level}" for level in LEVELS)], rows)
-    columns = ["order", "staleness", "seed", "faster", "of_simulated", "of_busy"]
+    columns = ["order", "staleness", "seed", "faster", "of_simulated", "of_as_busy", "of_busy"]
     table("time against bounds", columns, [[row[column] for column in columns] for row in bounds(result["time"])])
 
 
