@@ -303,6 +303,15 @@ def test_an_accuracy_is_of_the_parts_whose_numbers_are_all_0_or_1(capsys):
     assert "reward.correct_at=VALUE" in said
 
 
+def test_a_part_that_is_not_finite_is_left_out_of_its_mean():
+    def shares(completion):
+        return {"reward": 1.0, "share": float("nan") if completion == "3" else 0.5}
+
+    file = write("shares.jsonl", GOOD, GOOD | {"completion": "3"})
+    found = lyceum.grade(file, shares, progress="silent")
+    assert (found.graded, found.parts["shares/share"]) == (2, 0.5)
+
+
 def test_a_file_that_cannot_be_graded_at_all_is_no_success(capsys):
     file = write("said.jsonl", {"prompt": "1+1", "said": "2", "answer": "2"})
     assert main(["grade", file, "--reward", "exact"]) == 2

@@ -93,6 +93,15 @@ def test_resumed_it_goes_on_at_the_same_weight():
     assert torch.equal(first(forest(ROWS)).advantage, second(forest(ROWS)).advantage)
 
 
+def test_without_weights_for_several_parts_it_is_refused_as_it_would_compare_their_sum():
+    stage = Composition(reward=(TaskReward(), Exact()))
+    allowed = "{'task': 1, 'exact': 1}"
+    assert ByPart().conflicts(stage) == [
+        f"credit.parts: not given, which would be kind 'group'; allowed: weights, such as {allowed}"
+    ]
+    assert ByPart().conflicts(Composition(reward=(TaskReward(),))) == []
+
+
 def test_a_part_that_the_reward_lacks_is_refused():
     stage = Composition(reward=(TaskReward(), Exact()))
     [line] = ByPart.model_validate({"parts": {"task": 1, "drm": 1, "exact/any": 1}}).conflicts(stage)

@@ -30,7 +30,7 @@ def test_each_sample_is_written_anew_from_before_its_least_likely_token():
     assert texts(tree.chosen) == ["abcd", "abxy", "abxy", "abxy"]
     assert len(context.graded) == 4, "one group of both rounds, graded as a set"
     noted = {"first": 1, "resampled": 3, "places": [2], "critical_nats": [5.0], "all_nats": [pytest.approx(1.14)]}
-    assert tree.metadata["critical_tokens"] == noted
+    assert tree.metadata["critical-tokens"] == noted
     assert critical().metrics([tree]) == {"critical_nats": 5.0, "all_nats": pytest.approx(1.14)}
     # A second round has the whole length again.
     assert context.asked[1][2] == 6
@@ -89,7 +89,7 @@ def test_the_critical_token_is_drawn_from_the_most_uncertain_ones_by_sample():
     }.items():
         context = ScriptedContext(lambda text, nth, sampling, script=script: "y$" if text else script)
         tree = roll(critical(samples=16, regenerated=1, candidates=2, uncertainty=by), context)
-        assert set(tree.metadata["critical_tokens"]["places"]) == {2, 4}
+        assert set(tree.metadata["critical-tokens"]["places"]) == {2, 4}
 
 
 def test_the_first_token_and_short_ones_are_never_critical():
@@ -103,11 +103,11 @@ def test_the_first_token_and_short_ones_are_never_critical():
             return [(chr(3), 0.0, 0.0), ("$", 0.0, 0.0)]
         return [(chr(1), 0.0, -9.0), (chr(2), 0.0, -8.0), (chr(3), 0.0, -1.0), ("$", 0.0, -7.0)]
 
-    assert roll(critical(least_characters=2), Words(words)).metadata["critical_tokens"]["places"] == [2]
-    assert roll(critical(least_characters=1), Words(words)).metadata["critical_tokens"]["places"] == [1]
+    assert roll(critical(least_characters=2), Words(words)).metadata["critical-tokens"]["places"] == [2]
+    assert roll(critical(least_characters=1), Words(words)).metadata["critical-tokens"]["places"] == [1]
     # Nothing is left: the sample is written anew from the prompt.
     tree = roll(critical(least_characters=3), Words(words))
-    assert tree.metadata["critical_tokens"]["places"] == [0]
+    assert tree.metadata["critical-tokens"]["places"] == [0]
     assert tree.chosen[1].parent is tree.root
 
 
@@ -155,7 +155,7 @@ def test_what_somebody_else_wrote_is_not_critical():
         context = ScriptedContext(lambda text, nth, sampling: "a$", seed=seed)
         rollout = Prefix().build(None, seed=0)(settings.build())
         tree = fake_task.roll(rollout, context, Task("t", ()).with_note(GivenPrefix(tuple(given))))
-        assert tree.metadata["critical_tokens"]["places"] == [2]
+        assert tree.metadata["critical-tokens"]["places"] == [2]
 
 
 def test_the_recipe_cuts_where_its_short_completions_are_unsure():

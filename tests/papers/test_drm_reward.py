@@ -105,7 +105,7 @@ def test_the_recipe_compares_the_score_by_itself_and_the_other_one_chooses_pairs
     assert {part.kind: part.weight for part in added.composition().reward} == {"task": 1, "drm": 0}
     assert isinstance(added.composition().credit, ByPart)
     assert {part.kind: part.weight for part in paired.composition().reward} == {"task": 0, "drm": 1}
-    assert ByPart().conflicts(Composition(reward=added.composition().reward)) == []
+    assert ByPart.model_validate({"parts": {"task": 1}}).conflicts(Composition(reward=added.composition().reward)) == []
 
 
 def test_the_default_scorers_need_tasks_with_demonstrations():

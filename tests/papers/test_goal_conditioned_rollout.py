@@ -24,7 +24,7 @@ def filtered(worth, budget=1 << 62):
     context, limit = Valuing(worth, budget=budget), Sampling(max_completion_tokens=12)
     settings = ValueFilter(samples=4, first_tokens=0, step=Steps(tokens=1), sampling=limit)
     tree = roll(settings.build(), context, None)
-    return [leaf.completion for leaf in tree.trajectories], context, tree.metadata["value_filter"]
+    return [leaf.completion for leaf in tree.trajectories], context, tree.metadata["value-filter"]
 
 
 def test_a_sample_of_a_low_value_is_not_drawn_any_further():

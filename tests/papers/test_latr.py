@@ -27,7 +27,7 @@ def test_a_branch_opens_where_the_runner_up_is_likely_and_close_and_stays_where_
     context = ScriptedContext(policy(fork))
     tree = roll(looking(samples=2), context)
     assert sorted(texts(tree.chosen)) == ["xxxxx", "yyyyy"]
-    assert tree.metadata["look_ahead"] == {"wanted": 2, "grown": 2, "opened": 1, "dropped": 0}
+    assert tree.metadata["look-ahead"] == {"wanted": 2, "grown": 2, "opened": 1, "dropped": 0}
     assert_whole(tree)
     # Nothing is drawn at another temperature: greedy tokens while branching, then none.
     assert all(n == 1 for _, n, _, _ in context.asked)
@@ -38,7 +38,7 @@ def test_a_branch_opens_where_the_runner_up_is_likely_and_close_and_stays_where_
 )
 def test_no_branch_opens_beyond_the_thresholds(settings):
     tree = roll(looking(samples=2, **settings), ScriptedContext(policy(fork)))
-    assert tree.metadata["look_ahead"]["opened"] == 0
+    assert tree.metadata["look-ahead"]["opened"] == 0
     assert len(tree.chosen) == 2, "missing ones are samples of their own"
 
 
@@ -55,7 +55,7 @@ def test_a_path_follows_the_most_likely_token_and_a_branch_opens_with_the_runner
 def test_branches_are_counted():
     # As below: xab against yab is dropped; fork's stay.
     kept, gone = (roll(looking(samples=2, longest=8), ScriptedContext(policy(script))) for script in (fork, same_way))
-    counts = [tree.metadata["look_ahead"] for tree in (kept, gone)]
+    counts = [tree.metadata["look-ahead"] for tree in (kept, gone)]
     assert [(count["opened"], count["dropped"]) for count in counts] == [(1, 0), (1, 1)]
 
 
@@ -76,7 +76,7 @@ def same_way(text):
 def test_a_branch_that_goes_the_same_way_is_dropped():
     # xab against yab after three tokens: 1 of 3 edits is 0.33 < 0.4.
     tree = roll(looking(samples=2, longest=8), ScriptedContext(policy(same_way)))
-    assert tree.metadata["look_ahead"] == {"wanted": 2, "grown": 1, "opened": 1, "dropped": 1}
+    assert tree.metadata["look-ahead"] == {"wanted": 2, "grown": 1, "opened": 1, "dropped": 1}
     assert tree.chosen[0].completion.startswith("xab")
     dropped = [node for node in tree.nodes() if "dropped" in node.stats]
     assert [node.completion[:3] for node in dropped] == ["yab"]
@@ -86,7 +86,7 @@ def test_a_branch_that_goes_the_same_way_is_dropped():
 def test_a_branch_just_different_enough_stays():
     # the same with a threshold of a third: 1/3 is not smaller
     tree = roll(looking(samples=2, longest=8, least_distance=1 / 3), ScriptedContext(policy(same_way)))
-    assert tree.metadata["look_ahead"]["dropped"] == 0
+    assert tree.metadata["look-ahead"]["dropped"] == 0
 
 
 def test_a_branch_is_compared_at_each_look_ahead():
@@ -99,7 +99,7 @@ def test_a_branch_is_compared_at_each_look_ahead():
 def test_no_branch_is_dropped_at_the_symbols_named():
     # The path that the branch left has x (or y) there.
     tree = roll(looking(samples=2, longest=8, keep_at="xy"), ScriptedContext(policy(same_way)))
-    assert tree.metadata["look_ahead"]["dropped"] == 0
+    assert tree.metadata["look-ahead"]["dropped"] == 0
 
 
 def test_what_ended_within_the_look_ahead_is_not_compared():
@@ -110,7 +110,7 @@ def test_what_ended_within_the_look_ahead_is_not_compared():
     for look_aheads in ((2,), (3,)):
         settings = looking(samples=2, look_aheads=look_aheads, least_distance=0.6)
         tree = roll(settings, ScriptedContext(policy(ends_soon)))
-        assert tree.metadata["look_ahead"]["dropped"] == 0
+        assert tree.metadata["look-ahead"]["dropped"] == 0
         assert sorted(texts(tree.chosen)) == ["x", "y"]
 
 
@@ -124,7 +124,7 @@ def test_what_left_a_dropped_branch_goes_with_it():
         return {"abcdefghijklmnop"[len(text) - 1]: 0.95, "w": 0.05}
 
     tree = roll(looking(samples=4, longest=8), ScriptedContext(policy(nested)))
-    metrics = tree.metadata["look_ahead"]
+    metrics = tree.metadata["look-ahead"]
     assert metrics["opened"] == metrics["dropped"]
     assert metrics["grown"] == 1
 
@@ -136,7 +136,7 @@ def test_a_tree_is_no_wider_than_the_group_and_opens_the_earliest_branches():
     context = ScriptedContext(policy(unsure_everywhere))
     tree = roll(looking(samples=3, longest=6, look_aheads=(3, 5), least_distance=0.0), context)
     assert len(tree.chosen) == 3
-    assert tree.metadata["look_ahead"]["opened"] == 2
+    assert tree.metadata["look-ahead"]["opened"] == 2
     # The first round's three tokens are all unsure: branches at the first two of them, none at the third.
     assert len({leaf.completion[0] for leaf in tree.chosen}) == 2
 
@@ -155,7 +155,7 @@ def test_the_share_of_such_trajectories_follows_the_stages_progress():
     def wanted(progress):
         tree = roll(looking(shares=shares), ScriptedContext(policy(fork), progress=progress))
         assert len(tree.chosen) == 4
-        return tree.metadata["look_ahead"]["wanted"]
+        return tree.metadata["look-ahead"]["wanted"]
 
     assert [wanted(progress) for progress in (0.0, 0.29, 0.3, 0.59, 0.6, 1.0)] == [4, 4, 2, 2, 0, 0]
 
@@ -192,7 +192,7 @@ def test_a_short_budget_shortens_paths_and_is_not_passed(budget):
     # what there is, a token each at least.
     context = ScriptedContext(policy(fork_for_good), budget=budget)
     tree = roll(looking(samples=2, longest=40), context)
-    assert tree.metadata["look_ahead"]["opened"] == (budget >= 8)
+    assert tree.metadata["look-ahead"]["opened"] == (budget >= 8)
     assert len(tree.chosen) == 2
     assert context.budget_left >= min(0, budget - 2)
     assert_whole(tree)

@@ -51,7 +51,7 @@ def test_treerl_forks_where_the_sampled_token_was_least_likely(tmp_path):
     (file,) = path.rglob("trees/*.parquet")
     places = []
     for tree in read_trees(file).trees:
-        note = tree.metadata["critical_tokens"]
+        note = tree.metadata["critical-tokens"]
         for leaf, place in zip(tree.trajectories[: note["first"]], note["places"], strict=True):
             likelihood = [p for node in leaf.path()[1:] for p in node.model_logprob]
             assert place == min(range(1, len(likelihood)), key=likelihood.__getitem__)

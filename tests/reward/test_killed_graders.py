@@ -176,7 +176,7 @@ def test_a_killed_function_grades_again_in_every_convention(form: str, tmp_path:
         kills(1)
         assert [grade.outcome for grade in grades(part, task(), "a", "bcd")] == [1.0, 3.0]
         kills(KILLED_IN_A_ROW)
-        with pytest.raises(GraderLost):
+        with pytest.raises(GraderLost, match=f"^{form}.py:score: "):
             grades(part, task(), "a")
 
 

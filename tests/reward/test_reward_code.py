@@ -1,15 +1,20 @@
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from leaves import Source, grades, leaf, outcomes, task
 
 from lyceum.reward.base import allow_code, combine, named_code, part_names
 from lyceum.reward.exact import Exact
 from lyceum.reward.function import Function
+from lyceum.reward.function import reply as function_reply
 from lyceum.reward.function_registry import reward_settings
 from lyceum.reward.trl import Trl
 from lyceum.reward.verl import Verl
+from lyceum.reward.verl import reply as verl_reply
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 
@@ -62,6 +67,20 @@ def test_a_function_gets_what_its_parameters_name():
 def test_correctness_is_unknown_unless_the_function_or_the_recipe_says():
     assert grades(function("length"), task(), "four")[0].correct is None
     assert [grade.correct for grade in grades(function("length", correct_at=4), task(), "four", "one")] == [True, False]
+
+
+@pytest.mark.parametrize("said", [True, False, 1, 0.0, np.bool_(True), np.float64(0), torch.tensor(True)])
+def test_a_verdict_is_a_bool_or_0_or_1(said):
+    assert function_reply({"reward": 0.5, "correct": said})["correct"] is bool(said)
+    assert verl_reply({"score": 0.5, "acc": said})["correct"] is bool(said)
+
+
+@pytest.mark.parametrize("said", ["no", "False", math.nan, 0.3, -1, []])
+def test_what_is_no_verdict_is_not_taken_for_one(said):
+    # All but the empty list were a correct answer.
+    with pytest.raises(TypeError, match=r"'correct' is .*; allowed: true, false, 0, 1 or None"):
+        function_reply({"reward": 0.5, "correct": said})
+    assert verl_reply({"score": 0.5, "acc": said})["correct"] is None  # verl logs what else a function returns
 
 
 def test_a_function_keeps_its_state_in_its_one_process_and_out_of_the_run():

@@ -54,8 +54,10 @@ def read_digests(run: Path) -> Digests:
     """A run's digests, by step.
 
     Raises:
-        RecipeError: it has none, or a file cannot be read.
+        RecipeError: there is no such run, it has none, or a file cannot be read.
     """
+    if not run.is_dir():
+        raise RecipeError(f"run: {run} is not a run's folder; allowed: one that lyceum train wrote")
     files = sorted((run / FOLDER).glob("step-*.json"))
     if not files:
         raise RecipeError(f"run: {run} has no {FOLDER}; allowed: a run that was trained with digests=true")

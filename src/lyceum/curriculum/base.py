@@ -51,7 +51,7 @@ def require_same_tasks(saved: int, source: TaskSource) -> None:
     if saved != len(source):
         raise RecipeError(
             f"tasks: got {len(source)} tasks, but the saved run had {saved}; "
-            "allowed: the tasks that the run began with, or a new run"
+            "allowed: as many as the run began with, or a new run"
         )
 
 

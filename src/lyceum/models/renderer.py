@@ -333,10 +333,10 @@ class Renderer:
             assert self.pictures is not None
             return tuple(self.pictures.named(self._encode(text, self.pictures.plain(after[-1:])), pictures))
         last = list(after[-1:]) if after and after[-1] in self.tokenizer.all_special_ids else []
-        encoded = self.tokenizer(self.text(last) + text, add_special_tokens=False)["input_ids"]
+        encoded = self.tokenizer(self.text(last) + text, add_special_tokens=False, verbose=False)["input_ids"]
         tokens = cast(list[int], encoded)
         if tokens[: len(last)] != last:
-            return tuple(cast(list[int], self.tokenizer(text, add_special_tokens=False)["input_ids"]))
+            return tuple(cast(list[int], self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]))
         return tuple(tokens[len(last) :])
 
 

@@ -11,7 +11,7 @@ from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each_at_once
 from lyceum.reward.function_registry import convention_of
 from lyceum.reward.trl import Trl
-from lyceum.reward.user_code import CodePart, abstained, accepting, check_parameters, failed
+from lyceum.reward.user_code import CodePart, abstained, accepting, check_parameters, failed, verdict_of
 from lyceum.reward.verl import Verl
 from lyceum.utils.messages import prompt_text
 from lyceum.utils.numbers import LARGEST_FLOAT, real
@@ -104,7 +104,10 @@ def reply(result: Any) -> dict[str, Any]:
             for name, value in result.items()
             if name not in ("reward", "correct") and value is not None
         }
-        correct = result.get("correct")
-        return {**inner, "correct": inner.get("correct") if correct is None else bool(correct), "parts": parts}
+        if (correct := result.get("correct")) is None:
+            return {**inner, "correct": inner.get("correct"), "parts": parts}
+        if (verdict := verdict_of(correct)) is None:
+            raise TypeError(f"'correct' is {correct!r:.100}; allowed: true, false, 0, 1 or None")
+        return {**inner, "correct": verdict, "parts": parts}
     correct = result if isinstance(result, bool) else None
     return {"reward": real(result, "the reward"), "correct": correct, "parts": {}}

@@ -50,12 +50,14 @@ class WorkerPool:
         python: str | None = None,
         start_seconds: float | None = None,
         repeatable: bool = True,
+        name: str | None = None,
     ) -> None:
         """``factory`` is ``module:name`` of a function that takes ``settings`` and returns a function of one job.
 
         ``python`` is another interpreter than this one, with packages of its own: the factory's module imports those
         alone. ``start_seconds`` is how long a process may take until it is ready; None takes the usual time.
         ``repeatable`` says that a job does nothing but compute its result, so that it may be done again.
+        ``name`` is what messages call its jobs, by default the factory.
         """
         start_seconds = START_SECONDS if start_seconds is None else start_seconds
         start = {
@@ -65,11 +67,13 @@ class WorkerPool:
             "memory_mb": memory_mb,
             "seconds": start_seconds,
         }
-        self._state = _State(pack(start), factory, timeout_seconds, [None] * workers, python, start_seconds, repeatable)
+        self._state = _State(
+            pack(start), name or factory, timeout_seconds, [None] * workers, python, start_seconds, repeatable
+        )
         for number in range(workers):
             # The thread refers to the state and not to the pool, so that an unreferenced pool is ended.
-            name = f"reward-worker-{number}"
-            threading.Thread(target=_serve, args=(self._state, number), name=name, daemon=True).start()
+            thread = f"reward-worker-{number}"
+            threading.Thread(target=_serve, args=(self._state, number), name=thread, daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._state)
 
     async def run(self, job: Any, *, timeout_seconds: float | None = None) -> Any:
@@ -116,6 +120,7 @@ def shared_pool(
     timeout_seconds: float,
     memory_mb: int | None = None,
     repeatable: bool = True,
+    name: str | None = None,
 ) -> WorkerPool:
     """The pool for these settings: training and evaluation build the same reward, and need its processes once.
 
@@ -126,7 +131,7 @@ def shared_pool(
     pool = _shared.get(key)
     if pool is None:
         limits: dict[str, Any] = {"workers": workers, "timeout_seconds": timeout_seconds, "memory_mb": memory_mb}
-        pool = _shared[key] = WorkerPool(factory, settings, **limits, repeatable=repeatable)
+        pool = _shared[key] = WorkerPool(factory, settings, **limits, repeatable=repeatable, name=name)
     return pool
 
 
@@ -140,7 +145,7 @@ class _Job:
 @dataclass
 class _State:
     start: bytes
-    factory: str
+    name: str
     timeout_seconds: float
     processes: list[WorkerProcess | None]
     python: str | None
@@ -178,7 +183,7 @@ def _result(state: _State, number: int, job: _Job) -> Any:
                 raise
             if killed == KILLED_IN_A_ROW:
                 raise GraderLost(
-                    f"{state.factory}: {error}, {killed} times in a row at the same job; a machine that is out of "
+                    f"{state.name}: {error}, {killed} times in a row at the same job; a machine that is out of "
                     "memory does that: allow its processes less memory (memory_mb, limits.memory_mb), or have fewer "
                     "of them (processes, workers)"
                 ) from None

@@ -26,6 +26,7 @@ from lyceum.reward.base import code_allowed
 from lyceum.reward.function_registry import PLACE, is_factory, is_passed_in, parameters_of, passed_in, shown, takes_any
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import LostOutside, RecipeError, nearest
+from lyceum.utils.numbers import python_number
 from lyceum.utils.progress import say
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
@@ -225,7 +226,8 @@ def caller(
         **{"made_with": found.made_with, "further": found.further},
     }
     limits: dict[str, Any] = {"workers": processes, "timeout_seconds": timeout_seconds}
-    return shared_pool("lyceum.reward.user_code:serve", settings, **limits, repeatable=repeatable).run
+    pool = shared_pool("lyceum.reward.user_code:serve", settings, **limits, repeatable=repeatable, name=found.spec)
+    return pool.run
 
 
 @contextmanager
@@ -372,6 +374,12 @@ def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any]
     row = f"task {task.id}: {shown(function)}({keywords})"
     row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
     return Grade.ungraded(f"{prefix}{describe(error)}", "\n".join(filter(None, (row, where))))
+
+
+def verdict_of(value: Any) -> bool | None:
+    """What a function says of an answer by a bool, or by the number 0 or 1; None where it says anything else."""
+    number = python_number(value)
+    return bool(number) if number in (0, 1) else None
 
 
 def one_each(result: Any, count: int) -> list[Any]:

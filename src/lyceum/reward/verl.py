@@ -18,6 +18,7 @@ from lyceum.reward.user_code import (
     check_parameters,
     failed,
     one_each,
+    verdict_of,
 )
 from lyceum.utils.numbers import LARGEST_FLOAT, real
 
@@ -29,10 +30,11 @@ class Verl(CodePart):
 
     The arguments are verl's columns where a task has them (``data_source``, ``reward_model.ground_truth``,
     ``extra_info``), and else the task's provenance, its answer and an empty dict. A dict's other numbers are recorded
-    as parts; ``acc`` says whether the answer is correct, as in verl's own validation. A function of ``data_sources``,
-    ``solution_strs``, ``ground_truths`` and ``extra_infos`` (verl's reward manager ``batch``) is called with the
-    completions of one task, and returns a list. ``model_output`` and ``predict_str``, as some of verl's own call the
-    completion, are the completion too. ``arguments`` are verl's ``reward_kwargs``, and replace any of these.
+    as parts; ``acc`` says whether the answer is correct, as in verl's own validation, where it is a bool, 0 or 1. A
+    function of ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos`` (verl's reward manager
+    ``batch``) is called with the completions of one task, and returns a list. ``model_output`` and ``predict_str``, as
+    some of verl's own call the completion, are the completion too. ``arguments`` are verl's ``reward_kwargs``, and
+    replace any of these.
     """
 
     default_name = "compute_score"
@@ -130,9 +132,8 @@ def reply(result: Any) -> dict[str, Any]:
         # verl logs everything that a function returns beside the score, text too: here only numbers are parts.
         if name != "score" and isinstance(value, numbers.Real):
             parts[str(name)] = real(value, f"part {name!r}", largest=LARGEST_FLOAT)
-    correct = result.get("acc")
     return {
         "reward": real(result["score"], "the score"),
-        "correct": None if correct is None else bool(correct),
+        "correct": verdict_of(result.get("acc")),  # a share of tests is none
         "parts": parts,
     }

@@ -97,7 +97,7 @@ class Graded:
         graded: how many have a score.
         correct: how many are correct, of those ``judged``; plain numbers judge where all of a part are 0 or 1.
         mean: of the scores; None where nothing is graded.
-        parts: mean of each part over the rows that have it.
+        parts: mean of each part over the rows in which it is a finite number.
         reasons: why rows could not be graded, and how often.
     """
 
@@ -123,6 +123,8 @@ class Graded:
         plain = ((name, number if number in (0.0, 1.0) else math.nan) for name, number in grade.numbers.items())
         self._said[grade.correct, tuple(plain)] += 1
         for name, value in line["parts"].items():
+            if value is None:  # nan or infinite
+                continue
             count, mean = self._parts.get(name, (0, 0.0))
             self._parts[name] = (count + 1, mean + (value / (count + 1) - mean / (count + 1)))
 

@@ -92,6 +92,9 @@ class ByPart(CreditWithKL):
 
     def check(self, stage: Composition) -> list[str]:
         given = part_names(stage.reward)
+        if "parts" not in self.model_fields_set and len(given) > 1:
+            weights = ", ".join(f"{quoted(name)}: 1" for name in given)
+            return [f"credit.parts: not given, which would be kind 'group'; allowed: weights, such as {{{weights}}}"]
         lines = [
             f"credit.parts: got {quoted(name)}, which is no part of the reward; allowed: "
             f"{', '.join((OUTCOME, *given))}, or a part of one, such as {given[0] if given else 'task'}/NAME"

@@ -21,7 +21,7 @@ from lyceum.rollout._growth import (
     together,
 )
 
-NOTE = "critical_tokens"
+NOTE = "critical-tokens"
 
 
 class CriticalTokens(RolloutSettings):

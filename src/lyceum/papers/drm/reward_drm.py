@@ -45,8 +45,9 @@ class Drm(RewardSettings):
     scorer. Coherence: whether the steps follow from each other. Each is logged per trajectory. Where a dimension with a
     weight abstains, so does the score.
 
-    Beside a verifier: ``reward: [task, {kind: drm, weight: 0}]`` with ``credit: {kind: by-part}``, which adds its
-    advantage to the verifier's; alone as the outcome it chooses the pairs of ``objective: dpo``.
+    Beside a verifier: ``reward: [task, {kind: drm, weight: 0}]`` with ``credit: {kind: by-part, parts: {task: 1,
+    drm: 1}}``, which adds its advantage to the verifier's; alone as the outcome it chooses the pairs of ``objective:
+    dpo``.
 
     Source:
         DRM, arXiv:2510.11457, as far as its opening, a published summary with the terms of confidence and relevance,

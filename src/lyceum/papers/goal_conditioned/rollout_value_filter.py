@@ -55,7 +55,7 @@ class ValueFilter(SearchSettings):
             if node is not start:  # the budget allows no further step
                 node.finish = "length"
                 finished.append(node)
-        context.tree.record("value_filter", {"samples": samples, "dropped": dropped})
+        context.tree.record("value-filter", {"samples": samples, "dropped": dropped})
         return finished
 
     async def step_on(self, context: Context, start: Node, paths: Sequence[Node]) -> list[tuple[Node, bool]]:

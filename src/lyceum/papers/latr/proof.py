@@ -4,7 +4,7 @@ from lyceum.recipe.proof import Proof
 
 PROOFS = {
     "latr": Proof(
-        ["rollout/look_ahead/opened", "rollout/look_ahead/dropped", "kl/reference"],
+        ["rollout/look-ahead/opened", "rollout/look-ahead/dropped", "kl/reference"],
         {"rollout.shares=[[0.0, 0.0]]": "generation", "objective.kl.coefficient=0": "weights"},
     ),
 }

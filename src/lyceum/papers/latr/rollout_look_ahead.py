@@ -114,7 +114,7 @@ class LookAhead(RolloutSettings):
         wanted = round(samples * share)
         paths, opened, dropped = await self._branch(start, wanted, context) if wanted else ([], 0, 0)
         counts = {"wanted": wanted, "grown": len(paths), "opened": opened, "dropped": dropped}
-        context.tree.record("look_ahead", counts)
+        context.tree.record("look-ahead", counts)
         return await self._finish(start, paths, samples, context)
 
     async def _branch(self, start: Node, wanted: int, context: Context) -> tuple[list[Path], int, int]:

@@ -4,7 +4,7 @@ from lyceum.recipe.proof import FLAT, Proof
 
 PROOFS = {
     "treerl": Proof(
-        ["rollout/critical_tokens/resampled", "credit/nodes_shared"],
+        ["rollout/critical-tokens/resampled", "credit/nodes_shared"],
         {f"rollout={FLAT}": "generation", "rollout.uncertainty=entropy": "generation", "credit=group": "forest"},
     ),
 }
