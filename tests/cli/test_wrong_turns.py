@@ -435,6 +435,12 @@ COMMANDS = [
         "tasks.subset: got 'main', but 'good.jsonl' is a file, which has",
     ),
     ("train dpo data=data.txt", "data.path: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
+    ("train grpo evaluate.tasks=god.jsonl", "evaluate.tasks.path: got 'god.jsonl', which does not exist"),
+    (
+        "train grpo tasks=good.jsonl evaluate.tasks=good.jsonl evaluate.tasks.columns.prompt=asked",
+        "evaluate.tasks.columns.prompt: line 1 of 'good.jsonl' has no column 'asked'",
+    ),
+    ("train grpo objective.clip_high=0.5 objective=gspo", "objective.clip_high: comes before objective=..., which re"),
     ("train grpo tasks=good.josnl", "tasks.path: got 'good.josnl', which does not exist (did you mean 'good.jsonl'?)"),
     ("grade data.txt --reward math", "file: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
     ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),

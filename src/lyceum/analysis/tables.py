@@ -174,7 +174,7 @@ def cost_lines(summary: Mapping[str, Any], *, planned: Mapping[str, int]) -> lis
     if cut > MANY_CUT:
         lines.append(
             f"note    {100 * cut:.0f} % of the completions were truncated; "
-            "the limit is rollout.sampling.max_completion_tokens"
+            "the limit is rollout.sampling.max_completion_tokens; in a dialogue also max_turns"
         )
     if summary.get("ungraded"):
         lines.append(f"note    {summary['ungraded']} completions could not be graded and were left out:")

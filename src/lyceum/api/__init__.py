@@ -303,7 +303,8 @@ def search(
         value: value model that ranks trajectories and steps: a kind (likelihood: the model's own), the folder of a
             trained value or process model, or none. In Python also settings.
         tokens: token budgets per task at which accuracy is compared, such as 200,800, interpolated between sizes; by
-            default four that all strategies reach.
+            default up to four that all strategies of several sizes reach or, where these have little in common, that
+            some reach.
         n: as for :func:`evaluate`.
         reward: reward that grades afterwards: a kind; by default the tasks' own. In Python as for :func:`train`.
         seed: as for :func:`evaluate`.

@@ -15,7 +15,7 @@ from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.core import paper_folders
-from lyceum.utils.errors import NOTHING_LEARNT, STOPPED
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED, of_evaluation
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
@@ -176,9 +176,10 @@ def check_paths(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
         may_differ=MAY_DIFFER,
         with_defaults=as_given,
     )
-    for tasks in (recipe.tasks, recipe.evaluate.tasks):
-        if tasks is not None:
-            tasks.check_paths()
+    recipe.tasks.check_paths()
+    if recipe.evaluate.tasks is not None:
+        with of_evaluation(own=True):
+            recipe.evaluate.tasks.check_paths()
 
 
 def check_processes(recipe: Recipe, nproc: int) -> None:

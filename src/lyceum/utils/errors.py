@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 # Exit codes of the commands; 0: done.
@@ -43,6 +45,22 @@ class RecipeError(ValueError):
 
     def _render_traceback_(self) -> list[str]:
         return shown_in_a_notebook(self, self.lines)
+
+
+@contextmanager
+def of_evaluation(own: bool) -> Iterator[None]:
+    """Let errors name ``evaluate.tasks`` where they name ``tasks``.
+
+    Args:
+        own: whether evaluation has tasks of its own; else errors stay as they are.
+    """
+    try:
+        yield
+    except RecipeError as error:
+        if not own:
+            raise
+        lines = [re.sub(r"(?<![\w.])tasks(?=[.:])", "evaluate.tasks", line) for line in error.lines]
+        raise RecipeError(lines) from error
 
 
 def shown_in_a_notebook(error: Exception, lines: Iterable[str]) -> list[str]:

@@ -79,3 +79,7 @@ def test_without_a_common_budget_all_of_them_are_covered():
     curves = {"majority": [result(10, [True]), result(20, [True])], "beam": [result(40, [True]), result(80, [True])]}
     assert usual_budgets(curves) == [10, 20, 40, 80]
     assert usual_budgets({"greedy": [result(20, [True])]}) == []
+
+
+def test_a_range_that_holds_no_whole_number_of_tokens_has_no_budget():
+    assert usual_budgets({"beam": [result(13.3, [True]), result(13.3, [True])]}) == []

@@ -253,7 +253,8 @@ class BoundaryPlan:
         verdict = verdict_reader(grade for each in drawn for grade in each.grades)
         sampled = [each.read(verdict) for each in drawn]
         if not any(task.graded for task in sampled):
-            raise NothingGraded([f"{planned.label}: none of its samples has a verdict:", *list(reasons)[:8]])
+            why = [*reasons][:8] or ["rewards without a verdict; allowed: with reward.correct_at=VALUE"]
+            raise NothingGraded([f"{planned.label}: none of its samples has a verdict:", *why])
         request = {**planned.request, "vocabulary": _vocabulary(policy)}
         found = ModelSamples(planned.label, sampled, plain(request, other=str))
         if self.folder is not None:

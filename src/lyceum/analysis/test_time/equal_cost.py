@@ -78,4 +78,5 @@ def usual_budgets(curves: dict[str, list[StrategyResult]], n: int = BUDGETS) -> 
     # Rounded inwards to whole tokens, so that the ends stay within the measured range.
     found = [low * (high / low) ** (i / (n - 1)) for i in range(n)]
     whole = [math.ceil(found[0]), *(round(budget) for budget in found[1:-1]), math.floor(found[-1])]
-    return [float(budget) for budget in sorted(set(whole))]
+    # A range may hold no whole number of tokens.
+    return [float(budget) for budget in sorted(set(whole)) if low <= budget <= high]

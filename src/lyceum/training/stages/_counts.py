@@ -192,7 +192,8 @@ def needed(signs: Mapping[str, int]) -> str:
 
     if share := most("truncated", "trajectories"):
         remedies.append(
-            f"completions that end ({share} were truncated: a larger rollout.sampling.max_completion_tokens)"
+            f"completions that end ({share} were truncated: a larger rollout.sampling.max_completion_tokens; in a "
+            "dialogue, max_turns)"
         )
     if share := most("unanswered", "searched"):
         remedies.append(
