@@ -314,3 +314,32 @@ def test_rounded_weights_of_trl_are_held_in_as_many_bits(tmp_path, keys, kind):
     assert found.recipe["model"].get("quantise") == kind
     (tmp_path / "mine.yaml").write_text(found.text)
     assert load_recipe(str(tmp_path / "mine.yaml")).model.quantise == kind
+
+
+OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --pretrain base --advantage_estimator group_norm"
+
+
+def converted(tmp_path, text, name="run.sh"):
+    """A file's recipe, which must be one that loads."""
+    (tmp_path / name).write_text(text)
+    found = convert(str(tmp_path / name))
+    (tmp_path / "mine.yaml").write_text(found.text)
+    load_recipe(str(tmp_path / "mine.yaml"))
+    return found
+
+
+@pytest.mark.parametrize("key", ["eval_dataset", "eval.dataset"])
+def test_openrlhf_evaluates_on_a_data_set(tmp_path, key):
+    found = converted(tmp_path, f"{OPENRLHF} --n_samples_per_prompt 8 --{key} e/f --label_key answer --eval_split test")
+    expected = {"kind": "dataset", "path": "e/f", "columns": {"answer": "answer"}, "split": "test"}
+    assert found.recipe["evaluate"]["tasks"] == expected
+    assert not found.named
+
+
+@pytest.mark.parametrize(
+    "first", ["num_generations: 8", "beta: 0.1, learning_rate: 1e-6", "packing: true, learning_rate: 1e-6"]
+)
+def test_trl_names_a_data_set_that_it_evaluates_on(tmp_path, first):
+    found = converted(tmp_path, f"{{{first}, eval_dataset: e/f, dataset_test_split: test}}", "trl.yaml")
+    assert "evaluate.tasks" in found.named["eval_dataset"]
+    assert found.recipe.get("tasks", {}).get("heldout_split") == ("test" if "data" not in found.recipe else None)

@@ -54,6 +54,7 @@ NEWER = {
     **{"ds.lora.rank": "lora_rank", "ds.lora.alpha": "lora_alpha", "actor.model_name_or_path": "pretrain"},
     **{"algo.advantage.gamma": "gamma", "algo.advantage.lambd": "lambd", "data.input_key": "input_key"},
     **{"data.label_key": "label_key", "ckpt.output_dir": "save_path", "ckpt.path": "ckpt_path"},
+    "eval.dataset": "eval_dataset",
     **{"logger.wandb.key": "use_wandb", "fsdp.param_dtype": "param_dtype", "data.max_len": "max_len"},
 }
 """Names of 2026 -> those of before."""
@@ -109,6 +110,15 @@ def kept(of: Configuration, value: Any) -> Converted:
 
 def adapters(key: str) -> Rule:
     return only(lambda of: of.number("lora_rank", 0), to(key), "lora_rank 0: no adapters")
+
+
+def evaluated(of: Configuration, value: Any) -> Converted:
+    """The data set of evaluations, whose columns are named as those of training."""
+    if not value:
+        return none("none is named")
+    columns = {ours: of[theirs] for ours, theirs in (("prompt", "input_key"), ("answer", "label_key")) if of[theirs]}
+    named = {f"evaluate.tasks.columns.{ours}": theirs for ours, theirs in columns.items()}
+    return is_so({"evaluate.tasks.kind": "dataset", "evaluate.tasks.path": value, **named})
 
 
 def output(of: Configuration, value: Any) -> Converted:
@@ -168,6 +178,8 @@ RULES: Mapping[str, Rule] = {
     "pretrain": to("model.path"),
     "prompt_data": to("tasks.path"),
     "prompt_split": to("tasks.split"),
+    "eval_dataset": evaluated,
+    "eval_split": only(lambda of: of["eval_dataset"], to("evaluate.tasks.split"), "without eval_dataset"),
     "prompt_max_len": to("tasks.max_prompt_tokens"),
     "input_key": to("tasks.columns.prompt"),
     "label_key": to("tasks.columns.answer"),
