@@ -343,3 +343,28 @@ def test_trl_names_a_data_set_that_it_evaluates_on(tmp_path, first):
     found = converted(tmp_path, f"{{{first}, eval_dataset: e/f, dataset_test_split: test}}", "trl.yaml")
     assert "evaluate.tasks" in found.named["eval_dataset"]
     assert found.recipe.get("tasks", {}).get("heldout_split") == ("test" if "data" not in found.recipe else None)
+
+
+@pytest.mark.parametrize("keys", ["seed: 7, data_seed: 3", "data_seed: 3, seed: 7"])
+def test_of_two_keys_that_are_one_here_one_counts_and_the_other_is_named(tmp_path, keys):
+    found = converted(tmp_path, f"{{num_generations: 8, {keys}}}", "trl.yaml")
+    assert found.recipe["seed"] == 7  # which has a rule of its own
+    assert found.named == {"data_seed": "seed is 7, by seed"}
+    same = converted(tmp_path, "{num_generations: 8, seed: 7, data_seed: 7}", "trl.yaml")
+    assert not same.named
+    twice = converted(tmp_path, f"{OPENRLHF} --n_samples_per_prompt 8 --generate_max_len 9 --rollout.max_new_tokens 7")
+    assert twice.recipe["rollout"]["sampling"]["max_completion_tokens"] == 7
+    assert twice.named == {"generate_max_len": "rollout.sampling.max_completion_tokens is 7, by rollout.max_new_tokens"}
+
+
+def test_a_strategy_that_is_no_comes_before_its_steps(tmp_path):
+    keys = 'save_strategy: "no", save_steps: 30, eval_strategy: "no", eval_steps: 4'
+    found = converted(tmp_path, f"{{num_generations: 8, {keys}}}", "trl.yaml")
+    assert (found.recipe["checkpoint_every"], found.recipe["evaluate"]["every"]) == (0, 0)
+    assert found.named == {"save_steps": "save_strategy is no", "eval_steps": "eval_strategy is no"}
+
+
+def test_the_model_folder_is_what_the_output_is_and_not_that_of_checkpoints(folder):
+    found = convert("openrlhf-dapo.sh")
+    assert found.recipe["output"] == "/openrlhf/examples/test_scripts/final"
+    assert found.named["ckpt_path"] == "output is /openrlhf/examples/test_scripts/final, by save_path"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -112,8 +112,9 @@ def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> C
         of = Configuration(of.library, of.keys, Script(rewards))
     module = rules_of(of)
     named = openrlhf.older(of) if of.library == "OpenRLHF" else of
-    renamed = dict(zip(named.keys, of.keys, strict=True))
-    answers = {renamed[key]: _answer(named, module, key, value) for key, value in named.keys.items()}
+    older = {key: openrlhf.NEWER.get(key, key) if of.library == "OpenRLHF" else key for key in of.keys}
+    found = {key: _answer(named, module, older[key], value) for key, value in of.keys.items()}
+    answers = _each_once(found, [key for key in found if module.rule_of(older[key]) is not None])
     defaults = {key: value for key, value in module.DEFAULTS.items() if key not in named.keys}
     given: dict[str, Any] = dict(module.ALWAYS)
     for key, value in defaults.items():
@@ -136,6 +137,26 @@ def rules_of(of: Configuration) -> Rules:
 def _answer(of: Configuration, module: Rules, key: str, value: Any) -> Converted:
     rule = module.rule_of(key)
     return converted(of, {} if rule is None else {key: rule}, key, value)
+
+
+def _each_once(answers: Mapping[str, Converted], own: Collection[str]) -> dict[str, Converted]:
+    """The answers, each key of ours from one of theirs: where several have different values, the others say whose.
+
+    Args:
+        own: keys with a rule of their own, which come before those of the table of names. Else the later one counts.
+    """
+    by: dict[str, str] = {}
+    for theirs in sorted(answers, key=lambda theirs: theirs in own):
+        by |= dict.fromkeys(answers[theirs].ours, theirs)
+
+    def once(answer: Converted) -> Converted:
+        counts = {key: answers[by[key]].ours[key] for key in answer.ours}
+        told = [f"{key} is {counts[key]}, by {by[key]}" for key, value in answer.ours.items() if counts[key] != value]
+        kept = {key: value for key, value in answer.ours.items() if counts[key] == value}
+        more = [answer.note] if kept and answer.note else []
+        return Converted(kept, "; ".join([*told, *more])) if told else answer
+
+    return {theirs: once(answer) for theirs, answer in answers.items()}
 
 
 def _with_own_file(of: Configuration, file: str) -> tuple[str, Configuration]:

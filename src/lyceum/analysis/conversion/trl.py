@@ -131,6 +131,11 @@ def every(key: str, steps: str, default: float) -> Rule:
     return rule
 
 
+def paced(key: str, strategy: str) -> Rule:
+    """Steps between, where the strategy does not say that there are none."""
+    return only(lambda of: of[strategy] not in ("no", False), in_steps(key), f"{strategy} is no")
+
+
 def clip(of: Configuration, value: Any) -> Converted:
     upper = {} if "epsilon_high" in of.keys else {"objective.clip_high": value}
     return is_so({"objective.clip_low": value, **upper})
@@ -280,10 +285,10 @@ RULES: Mapping[str, Rule] = {
     "num_train_epochs": epochs,
     "warmup_ratio": warm_up,
     "warmup_steps": lambda of, value: in_steps("learner.warmup_steps")(of, value) if value else warm_up(of, 0),
-    "save_steps": in_steps("checkpoint_every"),
+    "save_steps": paced("checkpoint_every", "save_strategy"),
     "save_total_limit": to("keep_checkpoints"),
     "save_strategy": every("checkpoint_every", "save_steps", 500),
-    "eval_steps": in_steps("evaluate.every"),
+    "eval_steps": paced("evaluate.every", "eval_strategy"),
     "eval_strategy": every("evaluate.every", "eval_steps", 500),
     "do_eval": where({False: {"evaluate.every": 0}}, "eval_steps says how often: evaluate.every"),
     "beta": to("objective.kl.coefficient"),
