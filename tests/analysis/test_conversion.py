@@ -368,3 +368,73 @@ def test_the_model_folder_is_what_the_output_is_and_not_that_of_checkpoints(fold
     found = convert("openrlhf-dapo.sh")
     assert found.recipe["output"] == "/openrlhf/examples/test_scripts/final"
     assert found.named["ckpt_path"] == "output is /openrlhf/examples/test_scripts/final, by save_path"
+
+
+TIS = {"mode": "truncate", "level": "token", "high": 5.0}
+VERL = "python3 -m verl.trainer.main_ppo data.train_batch_size=8 actor_rollout_ref.rollout.n=4"
+CORRECTION = "algorithm.rollout_correction.rollout_is"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("run.sh", f"{VERL} {CORRECTION}=token {CORRECTION}_threshold=5.0", TIS),
+        ("run.sh", f"{VERL} {CORRECTION}=token", TIS | {"high": 2.0}),
+        (
+            "run.sh",
+            f"{VERL} {CORRECTION}=sequence {CORRECTION}_threshold=0.5_5.0",
+            {"mode": "mask", "level": "sequence", "low": 0.5, "high": 5.0},
+        ),
+        (
+            "run.sh",
+            f"{VERL} actor_rollout_ref.actor.tis_imp_ratio_cap=5",
+            {"mode": "truncate", "high": 5.0},
+        ),
+        (
+            "trl.yaml",
+            "{num_generations: 8, vllm_importance_sampling_correction: true, vllm_importance_sampling_cap: 5.0, "
+            "vllm_importance_sampling_mode: token_truncate}",
+            TIS | {"low": 0.0},
+        ),
+        (
+            "trl.yaml",
+            "{num_generations: 8, vllm_importance_sampling_correction: true, vllm_importance_sampling_clip_max: 5.0, "
+            "vllm_importance_sampling_clip_min: 0.5}",
+            {"mode": "mask", "level": "sequence", "low": 0.5, "high": 5.0},
+        ),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --enable_vllm_is_correction --vllm_is_truncated_threshold 5",
+            {"mode": "truncate", "high": 5},
+        ),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --algo.advantage.is_correction_enable "
+            "--algo.advantage.is_correction_threshold 0.5 5.0 --algo.advantage.is_correction_type icepop",
+            {"mode": "mask", "low": 0.5, "high": 5.0},
+        ),
+    ],
+)
+def test_the_bounds_of_importance_weights_are_theirs(tmp_path, name, text, expected):
+    found = converted(tmp_path, text, name)
+    assert found.recipe["objective"]["importance"] == expected
+    assert not found.named
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("run.sh", f"{VERL} {CORRECTION}_threshold=5.0", f"{CORRECTION}_threshold"),
+        ("run.sh", f"{VERL} {CORRECTION}=token {CORRECTION}_threshold=much", f"{CORRECTION}_threshold"),
+        ("trl.yaml", "{num_generations: 8, vllm_importance_sampling_cap: 5.0}", "vllm_importance_sampling_cap"),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --vllm_is_truncated_threshold 5",
+            "vllm_is_truncated_threshold",
+        ),
+    ],
+)
+def test_bounds_of_a_correction_that_is_off_are_named(tmp_path, name, text, key):
+    found = converted(tmp_path, text, name)
+    assert key in found.named
+    assert "importance" not in found.recipe["objective"]

@@ -55,6 +55,9 @@ NEWER = {
     **{"algo.advantage.gamma": "gamma", "algo.advantage.lambd": "lambd", "data.input_key": "input_key"},
     **{"data.label_key": "label_key", "ckpt.output_dir": "save_path", "ckpt.path": "ckpt_path"},
     "eval.dataset": "eval_dataset",
+    **{"algo.advantage.is_correction_enable": "enable_vllm_is_correction"},
+    **{"algo.advantage.is_correction_threshold": "vllm_is_truncated_threshold"},
+    **{"algo.advantage.is_correction_type": "vllm_is_correction_type"},
     **{"logger.wandb.key": "use_wandb", "fsdp.param_dtype": "param_dtype", "data.max_len": "max_len"},
 }
 """Names of 2026 -> those of before."""
@@ -110,6 +113,19 @@ def kept(of: Configuration, value: Any) -> Converted:
 
 def adapters(key: str) -> Rule:
     return only(lambda of: of.number("lora_rank", 0), to(key), "lora_rank 0: no adapters")
+
+
+def importance(of: Configuration, value: Any) -> Converted:
+    """The correction for the engine's probabilities; its threshold is the largest weight, or both bounds."""
+    if not (of["enable_vllm_is_correction"] or of["vllm_enable_is_correction"]):
+        return none("off, as in a recipe without it")
+    mode = {"tis": "truncate", "icepop": "mask"}.get(of["vllm_is_correction_type"] or "tis")
+    if mode is None:
+        return none("objective.importance: no weights by a sequence's geometric mean")
+    bounds = of["vllm_is_truncated_threshold"]
+    bounds = [] if bounds is None else bounds if isinstance(bounds, list) else [bounds]
+    names = [f"objective.importance.{name}" for name in ("low", "high")][-len(bounds) :] if bounds else []
+    return is_so({"objective.importance.mode": mode, **dict(zip(names, bounds, strict=False))})
 
 
 def evaluated(of: Configuration, value: Any) -> Converted:
@@ -203,9 +219,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "gradient_checkpointing": lambda of, value: is_so({"learner.gradient_checkpointing": bool(value)}),
     "save_path": output,
-    "vllm_enable_is_correction": lambda of, value: (
-        is_so({"objective.importance.mode": "truncate"}) if value else none("off, as in a recipe without it")
-    ),
+    **dict.fromkeys(("enable_vllm_is_correction", "vllm_enable_is_correction"), importance),
+    **dict.fromkeys(("vllm_is_truncated_threshold", "vllm_is_correction_type"), importance),
     "lora_rank": adapters("model.lora.rank"),
     "lora_alpha": adapters("model.lora.alpha"),
     "use_wandb": lambda of, value: is_so({"track": ["wandb"]}) if value else none("off"),
