@@ -438,3 +438,29 @@ def test_bounds_of_a_correction_that_is_off_are_named(tmp_path, name, text, key)
     found = converted(tmp_path, text, name)
     assert key in found.named
     assert "importance" not in found.recipe["objective"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "tasks"),
+    [
+        (VERL.removesuffix(" actor_rollout_ref.rollout.n=4") + " algorithm.adv_estimator=grpo", None, 8),
+        (f"{OPENRLHF} --rollout_batch_size 64", "n_samples_per_prompt", 64),
+    ],
+)
+def test_a_default_that_is_refused_is_named_with_what_is_trained_instead(tmp_path, text, key, tasks, capsys):
+    key = key or "actor_rollout_ref.rollout.n"
+    found = converted(tmp_path, text)
+    assert list(found.named) == [key]
+    assert "rollout.samples: got 1, but credit.kind 'group'" in found.named[key]
+    assert found.named[key].endswith("instead rollout.samples=8")
+    assert "samples" not in found.recipe["rollout"]  # it is that of grpo
+    assert found.recipe["tasks_per_step"] == tasks
+    assert f"#   {key}=1: " in found.text
+    assert main(["convert", str(tmp_path / "run.sh"), "--out", str(tmp_path / "out.yaml")]) == 0
+    assert f"0 without a counterpart; refused defaults of {found.library}: {key}=1" in (capsys.readouterr().out)
+
+
+def test_a_default_that_fits_is_not_named(tmp_path):
+    found = converted(tmp_path, VERL.removesuffix(" actor_rollout_ref.rollout.n=4"))
+    assert not found.named  # generalised advantages need no group
+    assert found.recipe["rollout"]["samples"] == 1

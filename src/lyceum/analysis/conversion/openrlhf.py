@@ -75,7 +75,13 @@ def batch(of: Configuration, value: Any) -> Converted:
     told = f"{shown(tasks)} prompts x {shown(samples)} samples / {shown(trained)} = {number} updates a step"
     updates = {"learner.updates_per_step": min(number, int(tasks))}
     more = "; here at most one for each prompt" if number > tasks else ""
-    return is_so({"tasks_per_step": int(tasks), "rollout.samples": int(samples), **updates}, told + more)
+    return is_so({"tasks_per_step": int(tasks), **updates}, told + more)
+
+
+def each_prompt(of: Configuration, value: Any) -> Converted:
+    """Samples of a prompt, which a batch is counted by: the sizes stand where a recipe refuses the samples."""
+    sizes = batch(of, value)
+    return is_so({"rollout.samples": int(of.number("n_samples_per_prompt", 1)), **sizes.ours}, sizes.note)
 
 
 def divergence(of: Configuration, value: Any) -> Converted:
@@ -188,7 +194,8 @@ def own_reward(of: Configuration, value: Any) -> Converted:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("rollout_batch_size", "n_samples_per_prompt", "train_batch_size"), batch),
+    **dict.fromkeys(("rollout_batch_size", "train_batch_size"), batch),
+    "n_samples_per_prompt": each_prompt,
     **dict.fromkeys(("init_kl_coef", "use_kl_loss", "kl_estimator"), divergence),
     **dict.fromkeys(("eps_clip", "eps_clip_low_high"), clip),
     "pretrain": to("model.path"),
