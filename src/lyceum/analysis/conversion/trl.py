@@ -291,7 +291,7 @@ def importance(of: Configuration, value: Any) -> Converted:
 
 
 def bound(of: Configuration, value: Any) -> Converted:
-    return none("no bound of its own") if value is None else importance(of, value)
+    return none("no number; where none is given the bounds are 0 and 3.0") if value is None else importance(of, value)
 
 
 OFF = "off, as in a recipe without it"
