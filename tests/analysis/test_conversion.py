@@ -314,3 +314,153 @@ def test_rounded_weights_of_trl_are_held_in_as_many_bits(tmp_path, keys, kind):
     assert found.recipe["model"].get("quantise") == kind
     (tmp_path / "mine.yaml").write_text(found.text)
     assert load_recipe(str(tmp_path / "mine.yaml")).model.quantise == kind
+
+
+OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --pretrain base --advantage_estimator group_norm"
+
+
+def converted(tmp_path, text, name="run.sh"):
+    """A file's recipe, which must be one that loads."""
+    (tmp_path / name).write_text(text)
+    found = convert(str(tmp_path / name))
+    (tmp_path / "mine.yaml").write_text(found.text)
+    load_recipe(str(tmp_path / "mine.yaml"))
+    return found
+
+
+@pytest.mark.parametrize("key", ["eval_dataset", "eval.dataset"])
+def test_openrlhf_evaluates_on_a_data_set(tmp_path, key):
+    found = converted(tmp_path, f"{OPENRLHF} --n_samples_per_prompt 8 --{key} e/f --label_key answer --eval_split test")
+    expected = {"kind": "dataset", "path": "e/f", "columns": {"answer": "answer"}, "split": "test"}
+    assert found.recipe["evaluate"]["tasks"] == expected
+    assert not found.named
+
+
+@pytest.mark.parametrize(
+    "first", ["num_generations: 8", "beta: 0.1, learning_rate: 1e-6", "packing: true, learning_rate: 1e-6"]
+)
+def test_trl_names_a_data_set_that_it_evaluates_on(tmp_path, first):
+    found = converted(tmp_path, f"{{{first}, eval_dataset: e/f, dataset_test_split: test}}", "trl.yaml")
+    assert "evaluate.tasks" in found.named["eval_dataset"]
+    assert found.recipe.get("tasks", {}).get("heldout_split") == ("test" if "data" not in found.recipe else None)
+
+
+@pytest.mark.parametrize("keys", ["seed: 7, data_seed: 3", "data_seed: 3, seed: 7"])
+def test_of_two_keys_that_are_one_here_one_counts_and_the_other_is_named(tmp_path, keys):
+    found = converted(tmp_path, f"{{num_generations: 8, {keys}}}", "trl.yaml")
+    assert found.recipe["seed"] == 7  # which has a rule of its own
+    assert found.named == {"data_seed": "seed is 7, by seed"}
+    same = converted(tmp_path, "{num_generations: 8, seed: 7, data_seed: 7}", "trl.yaml")
+    assert not same.named
+    twice = converted(tmp_path, f"{OPENRLHF} --n_samples_per_prompt 8 --generate_max_len 9 --rollout.max_new_tokens 7")
+    assert twice.recipe["rollout"]["sampling"]["max_completion_tokens"] == 7
+    assert twice.named == {"generate_max_len": "rollout.sampling.max_completion_tokens is 7, by rollout.max_new_tokens"}
+
+
+def test_a_strategy_that_is_no_comes_before_its_steps(tmp_path):
+    keys = 'save_strategy: "no", save_steps: 30, eval_strategy: "no", eval_steps: 4'
+    found = converted(tmp_path, f"{{num_generations: 8, {keys}}}", "trl.yaml")
+    assert (found.recipe["checkpoint_every"], found.recipe["evaluate"]["every"]) == (0, 0)
+    assert found.named == {"save_steps": "save_strategy is no", "eval_steps": "eval_strategy is no"}
+
+
+def test_the_model_folder_is_what_the_output_is_and_not_that_of_checkpoints(folder):
+    found = convert("openrlhf-dapo.sh")
+    assert found.recipe["output"] == "/openrlhf/examples/test_scripts/final"
+    assert found.named["ckpt_path"] == "output is /openrlhf/examples/test_scripts/final, by save_path"
+
+
+TIS = {"mode": "truncate", "level": "token", "high": 5.0}
+VERL = "python3 -m verl.trainer.main_ppo data.train_batch_size=8 actor_rollout_ref.rollout.n=4"
+CORRECTION = "algorithm.rollout_correction.rollout_is"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("run.sh", f"{VERL} {CORRECTION}=token {CORRECTION}_threshold=5.0", TIS),
+        ("run.sh", f"{VERL} {CORRECTION}=token", TIS | {"high": 2.0}),
+        (
+            "run.sh",
+            f"{VERL} {CORRECTION}=sequence {CORRECTION}_threshold=0.5_5.0",
+            {"mode": "mask", "level": "sequence", "low": 0.5, "high": 5.0},
+        ),
+        (
+            "run.sh",
+            f"{VERL} actor_rollout_ref.actor.tis_imp_ratio_cap=5",
+            {"mode": "truncate", "high": 5.0},
+        ),
+        (
+            "trl.yaml",
+            "{num_generations: 8, vllm_importance_sampling_correction: true, vllm_importance_sampling_cap: 5.0, "
+            "vllm_importance_sampling_mode: token_truncate}",
+            TIS | {"low": 0.0},
+        ),
+        (
+            "trl.yaml",
+            "{num_generations: 8, vllm_importance_sampling_correction: true, vllm_importance_sampling_clip_max: 5.0, "
+            "vllm_importance_sampling_clip_min: 0.5}",
+            {"mode": "mask", "level": "sequence", "low": 0.5, "high": 5.0},
+        ),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --enable_vllm_is_correction --vllm_is_truncated_threshold 5",
+            {"mode": "truncate", "high": 5},
+        ),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --algo.advantage.is_correction_enable "
+            "--algo.advantage.is_correction_threshold 0.5 5.0 --algo.advantage.is_correction_type icepop",
+            {"mode": "mask", "low": 0.5, "high": 5.0},
+        ),
+    ],
+)
+def test_the_bounds_of_importance_weights_are_theirs(tmp_path, name, text, expected):
+    found = converted(tmp_path, text, name)
+    assert found.recipe["objective"]["importance"] == expected
+    assert not found.named
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("run.sh", f"{VERL} {CORRECTION}_threshold=5.0", f"{CORRECTION}_threshold"),
+        ("run.sh", f"{VERL} {CORRECTION}=token {CORRECTION}_threshold=much", f"{CORRECTION}_threshold"),
+        ("trl.yaml", "{num_generations: 8, vllm_importance_sampling_cap: 5.0}", "vllm_importance_sampling_cap"),
+        (
+            "run.sh",
+            f"{OPENRLHF} --n_samples_per_prompt 8 --vllm_is_truncated_threshold 5",
+            "vllm_is_truncated_threshold",
+        ),
+    ],
+)
+def test_bounds_of_a_correction_that_is_off_are_named(tmp_path, name, text, key):
+    found = converted(tmp_path, text, name)
+    assert key in found.named
+    assert "importance" not in found.recipe["objective"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "tasks"),
+    [
+        (VERL.removesuffix(" actor_rollout_ref.rollout.n=4") + " algorithm.adv_estimator=grpo", None, 8),
+        (f"{OPENRLHF} --rollout_batch_size 64", "n_samples_per_prompt", 64),
+    ],
+)
+def test_a_default_that_is_refused_is_named_with_what_is_trained_instead(tmp_path, text, key, tasks, capsys):
+    key = key or "actor_rollout_ref.rollout.n"
+    found = converted(tmp_path, text)
+    assert list(found.named) == [key]
+    assert "rollout.samples: got 1, but credit.kind 'group'" in found.named[key]
+    assert found.named[key].endswith("instead rollout.samples=8")
+    assert "samples" not in found.recipe["rollout"]  # it is that of grpo
+    assert found.recipe["tasks_per_step"] == tasks
+    assert f"#   {key}=1: " in found.text
+    assert main(["convert", str(tmp_path / "run.sh"), "--out", str(tmp_path / "out.yaml")]) == 0
+    assert f"0 without a counterpart; refused defaults of {found.library}: {key}=1" in (capsys.readouterr().out)
+
+
+def test_a_default_that_fits_is_not_named(tmp_path):
+    found = converted(tmp_path, VERL.removesuffix(" actor_rollout_ref.rollout.n=4"))
+    assert not found.named  # generalised advantages need no group
+    assert found.recipe["rollout"]["samples"] == 1

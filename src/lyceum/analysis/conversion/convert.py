@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from lyceum.analysis.conversion.configuration import Configuration, Script
 from lyceum.analysis.conversion.read import read_configuration
 from lyceum.analysis.conversion.rules import Converted, converted
 from lyceum.analysis.conversion.trl_given import IMITATED, PAIRS, RulesOfRows
-from lyceum.recipe.schema import load_recipe
+from lyceum.recipe.schema import Recipe, load_recipe
 from lyceum.utils.documents import write_yaml
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.terminal import printable
@@ -41,6 +41,7 @@ class Conversion:
         recipe: plain values of the recipe, which extends one of ours.
         values: its key -> its value.
         rewards: Python source of the reward functions, for a file of their own; empty where there is none.
+        refused: keys that the file leaves out and whose default there a recipe refuses -> why, and what it has instead.
     """
 
     source: str
@@ -49,11 +50,12 @@ class Conversion:
     recipe: Mapping[str, Any]
     values: Mapping[str, Any] = field(default_factory=dict)
     rewards: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def named(self) -> dict[str, str]:
-        """Keys without a counterpart, and why."""
-        return {key: answer.note for key, answer in self.answers.items() if not answer.ours}
+        """Keys without a counterpart, and why; also those of defaults that are refused."""
+        return {key: answer.note for key, answer in self.answers.items() if not answer.ours} | dict(self.refused)
 
     @property
     def done(self) -> dict[str, tuple[str, ...]]:
@@ -87,7 +89,11 @@ class Conversion:
 
     @property
     def counted(self) -> str:
-        return f"{len(self.answers)} keys, {len(self.done)} converted, {len(self.named)} without a counterpart"
+        """How many keys became what, and which defaults are refused, on one line."""
+        lost = len(self.answers) - len(self.done)
+        defaults = ", ".join(map(self.quoted, self.refused))
+        told = f"; refused defaults of {self.library}: {defaults}" if defaults else ""
+        return f"{len(self.answers)} keys, {len(self.done)} converted, {lost} without a counterpart{told}"
 
     def quoted(self, key: str) -> str:
         value = "..." if _SECRET.search(key) else str(self.values.get(key))
@@ -112,17 +118,16 @@ def convert(path: str, overrides: Sequence[str] = (), *, rewards: str = "") -> C
         of = Configuration(of.library, of.keys, Script(rewards))
     module = rules_of(of)
     named = openrlhf.older(of) if of.library == "OpenRLHF" else of
-    renamed = dict(zip(named.keys, of.keys, strict=True))
-    answers = {renamed[key]: _answer(named, module, key, value) for key, value in named.keys.items()}
+    older = {key: openrlhf.NEWER.get(key, key) if of.library == "OpenRLHF" else key for key in of.keys}
+    found = {key: _answer(named, module, older[key], value) for key, value in of.keys.items()}
+    answers = _each_once(found, [key for key in found if module.rule_of(older[key]) is not None])
     defaults = {key: value for key, value in module.DEFAULTS.items() if key not in named.keys}
-    given: dict[str, Any] = dict(module.ALWAYS)
-    for key, value in defaults.items():
-        given |= _answer(named, module, key, value).ours
-    answers, kept = _accepted(module, given, answers)
-    recipe = _nested(
-        module, {**kept, **{key: value for answer in answers.values() for key, value in answer.ours.items()}}
-    )
-    return Conversion(path, of.library, answers, recipe, dict(of.keys), source)
+    usual = {key: _answer(named, module, key, value) for key, value in defaults.items()}
+    answers, kept, lost = _accepted(module, dict(module.ALWAYS) | _ours(usual), answers)
+    recipe = _nested(module, {**kept, **_ours(answers)})
+    refused = _instead(of.library, recipe, usual, lost) if lost else {}
+    values = {**{key: defaults[key] for key in refused}, **of.keys}
+    return Conversion(path, of.library, answers, recipe, values, source, refused)
 
 
 Rules = ModuleType | RulesOfRows
@@ -138,6 +143,26 @@ def _answer(of: Configuration, module: Rules, key: str, value: Any) -> Converted
     return converted(of, {} if rule is None else {key: rule}, key, value)
 
 
+def _each_once(answers: Mapping[str, Converted], own: Collection[str]) -> dict[str, Converted]:
+    """The answers, each key of ours from one of theirs: where several have different values, the others say whose.
+
+    Args:
+        own: keys with a rule of their own, which come before those of the table of names. Else the later one counts.
+    """
+    by: dict[str, str] = {}
+    for theirs in sorted(answers, key=lambda theirs: theirs in own):
+        by |= dict.fromkeys(answers[theirs].ours, theirs)
+
+    def once(answer: Converted) -> Converted:
+        counts = {key: answers[by[key]].ours[key] for key in answer.ours}
+        told = [f"{key} is {counts[key]}, by {by[key]}" for key, value in answer.ours.items() if counts[key] != value]
+        kept = {key: value for key, value in answer.ours.items() if counts[key] == value}
+        more = [answer.note] if kept and answer.note else []
+        return Converted(kept, "; ".join([*told, *more])) if told else answer
+
+    return {theirs: once(answer) for theirs, answer in answers.items()}
+
+
 def _with_own_file(of: Configuration, file: str) -> tuple[str, Configuration]:
     """The source of the script's reward functions and tools for a file of their own, and the settings naming it."""
     script = of.script
@@ -151,18 +176,30 @@ def _with_own_file(of: Configuration, file: str) -> tuple[str, Configuration]:
     return script.file_of(own), Configuration(of.library, of.keys, moved, of.trainer)
 
 
+def _ours(answers: Mapping[str, Converted]) -> dict[str, Any]:
+    """Keys of ours and their values, of all answers."""
+    return {key: value for answer in answers.values() for key, value in answer.ours.items()}
+
+
 def _accepted(
     module: Rules, given: dict[str, Any], answers: dict[str, Converted]
-) -> tuple[dict[str, Converted], dict[str, Any]]:
-    """The answers, those that a recipe refuses without a counterpart, and the defaults that it takes."""
+) -> tuple[dict[str, Converted], dict[str, Any], dict[str, str]]:
+    """The answers, those that a recipe refuses without a counterpart, and the defaults that it takes.
+
+    Returns:
+        Those two, and why it refuses other defaults, by our keys.
+    """
+    lost: dict[str, str] = {}
     for _ in range(len(answers) + len(given) + 1):
-        values = {**given, **{key: value for answer in answers.values() for key, value in answer.ours.items()}}
+        set_by_file = _ours(answers)
+        values = {**given, **set_by_file}
         lines = _mistakes(_nested(module, values))
         blamed = {key: line for line in lines for key in values if _is_about(line, key)}
         if not blamed:
             if lines:
                 raise RecipeError(["convert: the settings do not go together here", *lines])
-            return answers, given
+            break
+        lost |= {key: line for key, line in blamed.items() if key not in set_by_file}
         given = {key: value for key, value in given.items() if key not in blamed}
         answers = {
             key: Converted({}, blamed[wrong[0]])
@@ -170,11 +207,45 @@ def _accepted(
             else answer
             for key, answer in answers.items()
         }
-    return answers, given
+    return answers, given, lost
+
+
+def _instead(
+    library: str, recipe: Mapping[str, Any], usual: Mapping[str, Converted], lost: Mapping[str, str]
+) -> dict[str, str]:
+    """Defaults of the other library that a recipe refuses: why, and what it trains with."""
+    loaded = _loaded(recipe)
+    refused = {}
+    for theirs, answer in usual.items():
+        taken = {key: _setting(loaded, key) for key in answer.ours if key in lost}
+        if other := {key: value for key, value in taken.items() if value != answer.ours[key]}:
+            why = dict.fromkeys(lost[key] for key in other)
+            told = ", ".join(f"{key}={value}" for key, value in other.items())
+            refused[theirs] = f"the default of {library}; {'; '.join(why)}; instead {told}"
+    return refused
+
+
+def _setting(recipe: Recipe, key: str) -> Any:
+    """The value of a dotted key, of the recipe or its stage; None where neither has it."""
+    for found in (recipe, recipe.stages[0]):
+        for name in key.split("."):
+            found = getattr(found, name, None)
+        if found is not None:
+            return found
+    return None
 
 
 def _mistakes(recipe: Mapping[str, Any]) -> list[str]:
     """Why a recipe's file would be refused, line by line."""
+    try:
+        _loaded(recipe)
+    except RecipeError as error:
+        return error.lines
+    return []
+
+
+def _loaded(recipe: Mapping[str, Any]) -> Recipe:
+    """The recipe of a file; RecipeError where it is none."""
     without = {key: value for key, value in recipe.items() if key != "output"}  # which may be elsewhere, and is said
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "converted.yaml"
@@ -182,12 +253,9 @@ def _mistakes(recipe: Mapping[str, Any]) -> list[str]:
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)  # what a command that trains says, once
         try:
-            load_recipe(str(file), ["trust_code=true"])  # the functions that it names are not loaded
-        except RecipeError as error:
-            return error.lines
+            return load_recipe(str(file), ["trust_code=true"])  # the functions that it names are not loaded
         finally:
             logging.disable(before)
-    return []
 
 
 def _is_about(line: str, key: str) -> bool:

@@ -54,6 +54,10 @@ NEWER = {
     **{"ds.lora.rank": "lora_rank", "ds.lora.alpha": "lora_alpha", "actor.model_name_or_path": "pretrain"},
     **{"algo.advantage.gamma": "gamma", "algo.advantage.lambd": "lambd", "data.input_key": "input_key"},
     **{"data.label_key": "label_key", "ckpt.output_dir": "save_path", "ckpt.path": "ckpt_path"},
+    "eval.dataset": "eval_dataset",
+    **{"algo.advantage.is_correction_enable": "enable_vllm_is_correction"},
+    **{"algo.advantage.is_correction_threshold": "vllm_is_truncated_threshold"},
+    **{"algo.advantage.is_correction_type": "vllm_is_correction_type"},
     **{"logger.wandb.key": "use_wandb", "fsdp.param_dtype": "param_dtype", "data.max_len": "max_len"},
 }
 """Names of 2026 -> those of before."""
@@ -71,7 +75,13 @@ def batch(of: Configuration, value: Any) -> Converted:
     told = f"{shown(tasks)} prompts x {shown(samples)} samples / {shown(trained)} = {number} updates a step"
     updates = {"learner.updates_per_step": min(number, int(tasks))}
     more = "; here at most one for each prompt" if number > tasks else ""
-    return is_so({"tasks_per_step": int(tasks), "rollout.samples": int(samples), **updates}, told + more)
+    return is_so({"tasks_per_step": int(tasks), **updates}, told + more)
+
+
+def each_prompt(of: Configuration, value: Any) -> Converted:
+    """Samples of a prompt, which a batch is counted by: the sizes stand where a recipe refuses the samples."""
+    sizes = batch(of, value)
+    return is_so({"rollout.samples": int(of.number("n_samples_per_prompt", 1)), **sizes.ours}, sizes.note)
 
 
 def divergence(of: Configuration, value: Any) -> Converted:
@@ -109,6 +119,28 @@ def kept(of: Configuration, value: Any) -> Converted:
 
 def adapters(key: str) -> Rule:
     return only(lambda of: of.number("lora_rank", 0), to(key), "lora_rank 0: no adapters")
+
+
+def importance(of: Configuration, value: Any) -> Converted:
+    """The correction for the engine's probabilities; its threshold is the largest weight, or both bounds."""
+    if not (of["enable_vllm_is_correction"] or of["vllm_enable_is_correction"]):
+        return none("off, as in a recipe without it")
+    mode = {"tis": "truncate", "icepop": "mask"}.get(of["vllm_is_correction_type"] or "tis")
+    if mode is None:
+        return none("objective.importance: no weights by a sequence's geometric mean")
+    bounds = of["vllm_is_truncated_threshold"]
+    bounds = [] if bounds is None else bounds if isinstance(bounds, list) else [bounds]
+    names = [f"objective.importance.{name}" for name in ("low", "high")][-len(bounds) :] if bounds else []
+    return is_so({"objective.importance.mode": mode, **dict(zip(names, bounds, strict=False))})
+
+
+def evaluated(of: Configuration, value: Any) -> Converted:
+    """The data set of evaluations, whose columns are named as those of training."""
+    if not value:
+        return none("none is named")
+    columns = {ours: of[theirs] for ours, theirs in (("prompt", "input_key"), ("answer", "label_key")) if of[theirs]}
+    named = {f"evaluate.tasks.columns.{ours}": theirs for ours, theirs in columns.items()}
+    return is_so({"evaluate.tasks.kind": "dataset", "evaluate.tasks.path": value, **named})
 
 
 def output(of: Configuration, value: Any) -> Converted:
@@ -162,12 +194,15 @@ def own_reward(of: Configuration, value: Any) -> Converted:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("rollout_batch_size", "n_samples_per_prompt", "train_batch_size"), batch),
+    **dict.fromkeys(("rollout_batch_size", "train_batch_size"), batch),
+    "n_samples_per_prompt": each_prompt,
     **dict.fromkeys(("init_kl_coef", "use_kl_loss", "kl_estimator"), divergence),
     **dict.fromkeys(("eps_clip", "eps_clip_low_high"), clip),
     "pretrain": to("model.path"),
     "prompt_data": to("tasks.path"),
     "prompt_split": to("tasks.split"),
+    "eval_dataset": evaluated,
+    "eval_split": only(lambda of: of["eval_dataset"], to("evaluate.tasks.split"), "without eval_dataset"),
     "prompt_max_len": to("tasks.max_prompt_tokens"),
     "input_key": to("tasks.columns.prompt"),
     "label_key": to("tasks.columns.answer"),
@@ -191,9 +226,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "gradient_checkpointing": lambda of, value: is_so({"learner.gradient_checkpointing": bool(value)}),
     "save_path": output,
-    "vllm_enable_is_correction": lambda of, value: (
-        is_so({"objective.importance.mode": "truncate"}) if value else none("off, as in a recipe without it")
-    ),
+    **dict.fromkeys(("enable_vllm_is_correction", "vllm_enable_is_correction"), importance),
+    **dict.fromkeys(("vllm_is_truncated_threshold", "vllm_is_correction_type"), importance),
     "lora_rank": adapters("model.lora.rank"),
     "lora_alpha": adapters("model.lora.alpha"),
     "use_wandb": lambda of, value: is_so({"track": ["wandb"]}) if value else none("off"),

@@ -131,6 +131,11 @@ def every(key: str, steps: str, default: float) -> Rule:
     return rule
 
 
+def paced(key: str, strategy: str) -> Rule:
+    """Steps between, where the strategy does not say that there are none."""
+    return only(lambda of: of[strategy] not in ("no", False), in_steps(key), f"{strategy} is no")
+
+
 def clip(of: Configuration, value: Any) -> Converted:
     upper = {} if "epsilon_high" in of.keys else {"objective.clip_high": value}
     return is_so({"objective.clip_low": value, **upper})
@@ -269,6 +274,26 @@ def level(of: Configuration, value: Any) -> Converted:
     return none("objective: ppo-clip (token) or gspo (sequence)")
 
 
+def importance(of: Configuration, value: Any) -> Converted:
+    """The correction for the engine's probabilities, of all its keys; TRL has it on with vLLM."""
+    prefix, place = "vllm_importance_sampling", "objective.importance"
+    on = of[f"{prefix}_correction"]
+    if on is False or not (on or of["use_vllm"]):
+        return none(f"without {prefix}_correction, or without use_vllm")
+    level, _, mode = str(of[f"{prefix}_mode"] or "sequence_mask").partition("_")
+    if level not in ("token", "sequence") or mode not in ("truncate", "mask"):
+        return none(f"{place}.mode=truncate or mask, {place}.level=token or sequence")
+    high = of.number(f"{prefix}_clip_max", of.number(f"{prefix}_cap", 3.0))
+    low = of.number(f"{prefix}_clip_min", 0.0)
+    earlier = f"{place}.mode=truncate {place}.level=token"
+    told = "" if of[f"{prefix}_mode"] else f"TRL masks sequences where no mode is set; earlier versions: {earlier}"
+    return is_so({f"{place}.mode": mode, f"{place}.level": level, f"{place}.high": high, f"{place}.low": low}, told)
+
+
+def bound(of: Configuration, value: Any) -> Converted:
+    return none("no number; where none is given the bounds are 0 and 3.0") if value is None else importance(of, value)
+
+
 OFF = "off, as in a recipe without it"
 _CHECKED = never("a dataset's rows as the script makes them: write them to a file, or tasks.template and tasks.system")
 
@@ -280,10 +305,10 @@ RULES: Mapping[str, Rule] = {
     "num_train_epochs": epochs,
     "warmup_ratio": warm_up,
     "warmup_steps": lambda of, value: in_steps("learner.warmup_steps")(of, value) if value else warm_up(of, 0),
-    "save_steps": in_steps("checkpoint_every"),
+    "save_steps": paced("checkpoint_every", "save_strategy"),
     "save_total_limit": to("keep_checkpoints"),
     "save_strategy": every("checkpoint_every", "save_steps", 500),
-    "eval_steps": in_steps("evaluate.every"),
+    "eval_steps": paced("evaluate.every", "eval_strategy"),
     "eval_strategy": every("evaluate.every", "eval_steps", 500),
     "do_eval": where({False: {"evaluate.every": 0}}, "eval_steps says how often: evaluate.every"),
     "beta": to("objective.kl.coefficient"),
@@ -318,10 +343,11 @@ RULES: Mapping[str, Rule] = {
     "chat_template": never("a file of its own: model.chat_template=FILE.jinja"),
     "use_vllm": where({True: {"engine.kind": "vllm"}, False: {"engine.kind": "embedded"}}, "engine"),
     "vllm_max_model_length": only(lambda of: of["use_vllm"], to("engine.max_model_len"), "of vLLM, which is off"),
-    "vllm_importance_sampling_correction": where(
-        {True: {"objective.importance.mode": "truncate"}, False: {"objective.importance.mode": "none"}},
-        "objective.importance.mode",
+    "vllm_importance_sampling_correction": lambda of, value: (
+        importance(of, value) if value else is_so({"objective.importance.mode": "none"})
     ),
+    "vllm_importance_sampling_mode": importance,
+    **dict.fromkeys((f"vllm_importance_sampling_{name}" for name in ("cap", "clip_max", "clip_min")), bound),
     "sync_ref_model": asked(never("average.decay, with objective.kl.against=average"), OFF),
     "push_to_hub": asked(never("after the run: lyceum push runs/NAME owner/name"), OFF),
     "load_best_model_at_end": to("evaluate.save_best"),

@@ -86,6 +86,7 @@ _PAIRS: Mapping[str, Rule] = {
     "precompute_ref_log_probs": asked(never("log-probabilities of the reference are computed in each step"), trl.OFF),
     "system_prompt": never("a message of each row's prompt"),
     **dict.fromkeys(("train_dataset", "dataset_mixture"), never("data: pairs in a file, or a dataset's name")),
+    "dataset_test_split": never("evaluate.tasks: questions in a file, or a dataset's name; pairs are not held out"),
 }
 
 _IMITATED: Mapping[str, Rule] = {

@@ -30,6 +30,7 @@ from lyceum.analysis.conversion.rules import (
 )
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+CORRECTION = "algorithm.rollout_correction"
 DEFAULTS: Mapping[str, Any] = {
     **{"data.train_batch_size": 1024, "data.max_response_length": 512, "data.max_prompt_length": 512},
     **{"algorithm.adv_estimator": "gae", f"{ROLLOUT}.n": 1, f"{ROLLOUT}.temperature": 1.0, "trainer.total_epochs": 30},
@@ -105,6 +106,29 @@ def aggregate(of: Configuration, value: Any) -> Converted:
         longest = int(of.number(f"{ACTOR}.loss_scale_factor", of.number("data.max_response_length", 512)))
         return is_so({"objective.aggregate": "constant", "objective.constant": longest})
     return tabled(f"{ACTOR}.loss_agg_mode")(of, value)
+
+
+def importance(of: Configuration, value: Any) -> Converted:
+    """The truncation of weights that correct for the engine's probabilities; LOW_HIGH masks what is outside."""
+    level, bound = of[f"{CORRECTION}.rollout_is"], of[f"{CORRECTION}.rollout_is_threshold"]
+    if not level:
+        return none("rollout_is is off")
+    if level not in ("token", "sequence"):
+        return none("objective.importance.level: token or sequence")
+    low, _, high = str(2.0 if bound is None else bound).rpartition("_")
+    try:
+        bounds = {"objective.importance.high": float(high), **({"objective.importance.low": float(low)} if low else {})}
+    except ValueError:
+        return none("objective.importance.high: a number")
+    mode = "mask" if low else "truncate"
+    return is_so({"objective.importance.mode": mode, "objective.importance.level": level, **bounds})
+
+
+def importance_of_actor(of: Configuration, value: Any) -> Converted:
+    """The same in earlier versions of verl: the largest weight of a token, -1 without a correction."""
+    if not isinstance(value, (int, float)) or value <= 0:
+        return none("off, as in a recipe without it")
+    return is_so({"objective.importance.mode": "truncate", "objective.importance.high": float(value)})
 
 
 def token_level(of: Configuration, value: Any) -> Converted:
@@ -202,6 +226,8 @@ RULES: Mapping[str, Rule] = {
     f"{ACTOR}.use_token_level_loss": token_level,
     f"{ACTOR}.ppo_max_token_len_per_gpu": to("learner.micro_batch_tokens"),
     f"{ACTOR}.optim.lr_warmup_steps": every("learner.warmup_steps"),
+    f"{ACTOR}.tis_imp_ratio_cap": importance_of_actor,
+    **dict.fromkeys((f"{CORRECTION}.rollout_is", f"{CORRECTION}.rollout_is_threshold"), importance),
     "algorithm.gamma": of_generalised("gamma", "algorithm.adv_estimator"),
     "algorithm.lam": of_generalised("lam", "algorithm.adv_estimator"),
     f"{ROLLOUT}.top_k": lambda of, value: is_so({"rollout.sampling.top_k": max(0, value)}),
