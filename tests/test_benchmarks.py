@@ -27,6 +27,7 @@ SECONDS = 300
 STARTS = {
     "agents.py --quick --parts cost --threads 1": r"one row a request computes [\d.]+ times the tokens",
     "asynchrony.py --quick --parts lengths": r"lengths: .*'trained_to_drawn': [\d.]+",
+    "scaling.py --quick --threads 1": r"measured: .*'unpack': [\d.]+",
     "faults.py --quick": r"1/2 fixed, worker loads, step \d: .*'other_bits': 0",
     "runtimes.py --quick": r"1/1 grpo: 2 steps, the same",
     "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",

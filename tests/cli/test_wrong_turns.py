@@ -440,7 +440,6 @@ COMMANDS = [
         "train grpo tasks=good.jsonl evaluate.tasks=good.jsonl evaluate.tasks.columns.prompt=asked",
         "evaluate.tasks.columns.prompt: line 1 of 'good.jsonl' has no column 'asked'",
     ),
-    ("train grpo objective.clip_high=0.5 objective=gspo", "objective.clip_high: comes before objective=..., which re"),
     ("train grpo tasks=good.josnl", "tasks.path: got 'good.josnl', which does not exist (did you mean 'good.jsonl'?)"),
     ("grade data.txt --reward math", "file: got 'data.txt', a file named .txt; allowed: .jsonl, .json, .parquet, .csv"),
     ("grade gone.jsonl --reward math", "file: got 'gone.jsonl', which does not exist"),

@@ -658,7 +658,8 @@ def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
     for several in ("reward", "tasks"):
         if [key for key, _ in placed].count(several) > 1:
             log.warning("%s: given more than once, and only the last counts; for several, %s=[A,B]", several, several)
-    wrong = _replaced([key for key, _ in placed])
+    _say_replaced([key for key, _ in placed])
+    wrong: list[str] = []
     for key, value in placed:
         # Components come only from Python, so the code that they name was given by the user too.
         typed |= {leaf for leaf in _leaves(value) if isinstance(leaf, str)} | set(named_code(value))
@@ -672,14 +673,12 @@ def apply_overrides(raw: dict[str, Any], overrides: Overrides) -> set[str]:
     return typed
 
 
-def _replaced(keys: Sequence[str]) -> list[str]:
-    """A line for each key that a later one sets anew as a whole: what it says would be lost."""
-    return [
-        f"{key}: comes before {later}=..., which replaces it; allowed: behind that"
-        for place, later in enumerate(keys)
-        for key in keys[:place]
-        if key.startswith(f"{later}.")
-    ]
+def _say_replaced(keys: Sequence[str]) -> None:
+    """Warn of each key that a later one sets anew as a whole: what it says is lost."""
+    for place, later in enumerate(keys):
+        for key in keys[:place]:
+            if key.startswith(f"{later}."):
+                log.warning("%s: given before %s=..., which replaces it; behind that it counts", key, later)
 
 
 def read_override(override: str | tuple[str, Any]) -> tuple[str, Any]:
