@@ -5,7 +5,8 @@
 Two minutes, a thread. Workers draw and learners compute on GPUs; one process publishes the weights, and reads, checks
 and orders the groups that workers send. Measured: seconds a gigabyte to write a version and to read it again, bytes and
 seconds a token of a group's message, seconds of an admission. From these the share of a step on 8, 64 and more GPUs, at
-the speed that AReaL publishes for its own asynchronous and synchronous runs, taken as proportional to the GPUs.
+the speed that AReaL publishes for its own asynchronous runs, taken as proportional to the GPUs. Not in it: building a
+forest of the groups.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ from lyceum.runtime.admission import to_train
 from lyceum.runtime.processes import read_state, write_state
 
 PUBLISHED = (
-    # parameters, nodes of 8 GPUs, hours of 1,000 steps: asynchronous, synchronous
-    {"parameters": 1.5e9, "nodes": 16, "asynchronous": 14.8, "synchronous": 41.0},
-    {"parameters": 7e9, "nodes": 24, "asynchronous": 25.4, "synchronous": 57.7},
+    {"parameters": 1.5e9, "nodes": 16, "hours": 14.8},
+    {"parameters": 7e9, "nodes": 24, "hours": 25.4},
 )
-"""AReaL: blog/AReaL_v0_3.md in inclusionAI/AReaL (table 2), 1,000 steps."""
+"""AReaL: blog/AReaL_v0_3.md in inclusionAI/AReaL (table 2), 1,000 steps on nodes of 8 GPUs."""
 PROMPTS, ANSWERS = 512, 16
 """Of a step: AReaL says 16 answers."""
 LENGTHS = (2048, 8192)
@@ -121,7 +121,7 @@ def admission(repeats: int) -> float:
 
 def needed(of: Mapping[str, Any], gpus: int, length: int, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Of a step with this many GPUs."""
-    step = of["asynchronous"] * 3.6 * of["nodes"] * 8 / gpus
+    step = of["hours"] * 3.6 * of["nodes"] * 8 / gpus
     tokens, gigabytes = PROMPTS * ANSWERS * length, 4 * of["parameters"] / 1e9
     run = measured["message"]["unpack"] * tokens / 1e6 + measured["admission"]
     run += measured["snapshot"]["write"] * gigabytes
