@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from tiny_models import CONFIGS, SMALL, plain_model
 from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
@@ -14,7 +14,7 @@ from lyceum.learner.local import largest_weight
 from lyceum.models.limits import context_of
 from lyceum.models.load import ModelSettings, check_weights, load_policy, load_tokenizer
 from lyceum.models.scratch import character_tokenizer
-from lyceum.models.weights import Checkpoint, file_weights
+from lyceum.models.weights import Checkpoint, file_weights, storable
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.library_messages import tell_once
 
@@ -342,3 +342,14 @@ def test_loading_what_comes_with_the_package_says_nothing(caplog, capfd):
     load_policy(settings)
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_stored_as_it_is_is_not_copied():
+    weight = torch.randn(4, 6)
+    columns = torch.randn(4, 6).t()
+    stored = storable({"a": weight, "view": weight.view(6, 4), "row": weight[1], "columns": columns})
+    assert stored["a"].data_ptr() == weight.data_ptr()
+    assert torch.equal(load(save(stored))["view"], weight.view(6, 4))
+    assert torch.equal(stored["row"], weight[1])
+    assert torch.equal(stored["columns"], columns)
+    assert stored["columns"].is_contiguous()

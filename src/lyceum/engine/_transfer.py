@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lyceum.engine.vllm import named_weights
 from lyceum.engine.vllm_plugin import BACKEND
+from lyceum.models.weights import storable
 from lyceum.utils.lazy_imports import Tensor, torch
 from lyceum.utils.numbers import to_json
 
@@ -112,8 +113,7 @@ class WeightFiles:
 
         before, file = list(self.folder.iterdir()), self.folder / f"{label}.safetensors"
         named = Published(label, "", weights, dtype).named()
-        # A copy of its own where the data type stays: two names may share memory, which the format refuses.
-        save_file({name: weight.cpu().contiguous().clone() for name, weight in named}, file)
+        save_file(storable(dict(named)), file)
         for old in before:
             old.unlink()
         with file.open("rb") as content:

@@ -253,6 +253,22 @@ def file_weights(module: transformers.PreTrainedModel) -> dict[str, Tensor]:
         return revert_weight_conversion(module, named)
 
 
+def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as safetensors writes them: on the CPU, contiguous, none in memory that another of them uses.
+
+    Those that are so already are not copied: that takes longer than writing them.
+    """
+    found, places = dict[str, Tensor](), set[int]()
+    for name, tensor in tensors.items():
+        here = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        memory = here.untyped_storage()
+        if memory.nbytes() != here.nbytes or memory.data_ptr() in places:
+            here = here.clone()
+        places.add(here.untyped_storage().data_ptr())
+        found[name] = here
+    return found
+
+
 def check_finite(key: str, path: str, module: nn.Module) -> None:
     """Refuse weights that are not finite.
 

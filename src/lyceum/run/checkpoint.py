@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lyceum.models.weights import storable
 from lyceum.run.codec import decode, encode
 from lyceum.utils.atomic_files import FULL, fsync_folder, size, write_file
 from lyceum.utils.errors import RunError
@@ -156,21 +157,15 @@ def _write(partial: Path, step: int, text: str, tensors: Mapping[str, Tensor]) -
     shards = room = 0
     for name, tensor in tensors.items():
         if shard and tensor.nbytes > room:
-            write(f"tensors-{shards:04d}.safetensors", safetensors.torch.save(shard))
+            write(f"tensors-{shards:04d}.safetensors", safetensors.torch.save(storable(shard)))
             shard, shards = {}, shards + 1
         room = (room if shard else SHARD_BYTES) - tensor.nbytes
-        shard[name] = _plain(tensor)
+        shard[name] = tensor
     if shard:
-        write(f"tensors-{shards:04d}.safetensors", safetensors.torch.save(shard))
+        write(f"tensors-{shards:04d}.safetensors", safetensors.torch.save(storable(shard)))
     write("state.json", text.encode())
     write_file(partial / "manifest.json", to_json({"format": 1, "step": step, "files": files}, indent=1).encode())
     fsync_folder(partial)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Contiguous, on the CPU, in its own storage, as safetensors requires."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def _into_place(partial: Path, target: Path) -> None:

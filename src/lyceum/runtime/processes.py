@@ -31,6 +31,7 @@ from lyceum.core.tallies import without_tallies
 from lyceum.core.tree import Tree
 from lyceum.core.types import State
 from lyceum.core.waves import Done, Grown, Grows, RunsAhead, Ticket, Wave
+from lyceum.models.weights import storable
 from lyceum.reward.base import passed_in_here
 from lyceum.run.codec import decode, encode
 from lyceum.runtime._worker import Heard, Machines, ThisMachine, Worker
@@ -442,9 +443,7 @@ def write_state(file: Path, state: State) -> None:
     from safetensors.torch import save_file
 
     text, tensors = encode(state)
-    with torch.no_grad():
-        whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    save_file(whole, file, metadata={"state": text})
+    save_file(storable(tensors), file, metadata={"state": text})
 
 
 def read_state(file: str | Path) -> State:
