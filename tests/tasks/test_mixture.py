@@ -1,6 +1,7 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from fake_task import NO_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from lyceum.core.types import Origin
 from lyceum.tasks.countdown import Countdown
 from lyceum.tasks.logic import Logic
 from lyceum.tasks.mixture import Mixture, spread
+from lyceum.utils.errors import RecipeError, errors_name
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=5))
@@ -54,3 +56,17 @@ def test_equal_sources_have_different_ids_and_each_task_its_own_verifier():
     hinted = source.hinted(tasks[1], ladder_of(tasks[1])[0])
     assert hinted.id == tasks[1].id
     assert "Hint: " in hinted.messages[0]["content"]
+
+
+def test_an_error_of_a_source_names_its_part(tmp_path):
+    part = {"tasks": {"kind": "dataset", "path": str(tmp_path / "missing.jsonl")}}
+    mixture = Mixture.model_validate({"parts": [{"tasks": {"kind": "countdown"}}, part]})
+    with pytest.raises(RecipeError, match=r"^tasks\.parts\.1\.tasks\.path: "):
+        mixture.check_paths()
+    with pytest.raises(RecipeError, match=r"^tasks\.parts\.1\.tasks\.path: "):
+        mixture.build("train", 0)
+    with (
+        pytest.raises(RecipeError, match=r"^evaluate\.tasks\.parts\.1\.tasks\.path: "),
+        errors_name("evaluate.tasks", "tasks"),
+    ):
+        mixture.check_paths()

@@ -15,7 +15,7 @@ from lyceum.cli.options import Json, takes
 from lyceum.cli.outcome import Failure, failure_of
 from lyceum.cli.output import Output, printing
 from lyceum.core import paper_folders
-from lyceum.utils.errors import NOTHING_LEARNT, STOPPED, of_evaluation
+from lyceum.utils.errors import NOTHING_LEARNT, STOPPED, errors_name
 from lyceum.utils.terminal import printable, quoted
 
 if TYPE_CHECKING:  # it takes a second, and --help does not need it
@@ -178,7 +178,7 @@ def check_paths(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     )
     recipe.tasks.check_paths()
     if recipe.evaluate.tasks is not None:
-        with of_evaluation(own=True):
+        with errors_name("evaluate.tasks", "tasks"):
             recipe.evaluate.tasks.check_paths()
 
 

@@ -35,7 +35,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 from lyceum.core import own_components, paper_folders
 from lyceum.core.needs import Gift, Gives, Need, declared, unmet
 from lyceum.utils.documents import is_unicode
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError, nearest, renamed
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
@@ -282,8 +282,8 @@ class Component(Settings):
             if isinstance(each, Component):
                 of = each.conflicts(stage, above)
                 # A curriculum in another one: its keys are below this one's.
-                key = f"{each.slot}.{name}." if each.slot == self.slot else f"{each.slot}."
-                lines += [re.sub(rf"^{each.slot}\.", key, line) for line in of] if each.slot else of
+                inside = each.slot and each.slot == self.slot
+                lines += [renamed(line, each.slot, f"{each.slot}.{name}") for line in of] if inside else of
             else:
                 within += each.nested()
                 lines += unmet(each, self, outer, stage)
@@ -542,6 +542,8 @@ def first_of(lines: Iterable[str]) -> list[str]:
 def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above: tuple[Any, ...]) -> Iterator[str]:
     for detail in details:
         ctx = detail.get("ctx", {})
+        if detail["type"] == "too_short" and any(_is_within(other["loc"], detail["loc"]) for other in details):
+            continue  # an item that is wrong is not counted
         if detail["type"] == "inside":
             yield from _explain_all(ctx["inside"], ctx["of"], (*above, *detail["loc"]))
         elif detail["type"] == "code":
@@ -550,6 +552,10 @@ def _explain_all(details: Iterable[ErrorDetails], model: type[BaseModel], above:
             yield from (f"{key}.{first}", *rest)
         else:
             yield _explain_one(detail, model, ".".join(str(part) for part in (*above, *detail["loc"])))
+
+
+def _is_within(inner: tuple[Any, ...], outer: tuple[Any, ...]) -> bool:
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
 
 
 def _explain_one(detail: ErrorDetails, model: type[BaseModel], key: str) -> str:
@@ -597,6 +603,7 @@ _ALLOWED = {
     "greater_than": "more than {}",
     "less_than_equal": "{} or less",
     "less_than": "less than {}",
+    "too_short": "{1} or more of them",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),

@@ -17,14 +17,13 @@ from lyceum.core.types import FrozenName, State
 from lyceum.models.load import (
     ModelSettings,
     check_weights,
-    errors_name,
     load_policy,
     merged,
     read_tokenizer,
     weight_shapes,
 )
 from lyceum.models.policy import Policy
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, errors_name
 from lyceum.utils.lazy_imports import Tensor, nn, torch, transformers
 from lyceum.utils.terminal import quoted
 
@@ -279,7 +278,7 @@ class Soup(FrozenCopy):
     @staticmethod
     def _read(place: int, path: str, policy: Policy, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         key = f"reference.average.{place}"
-        with errors_name(key):
+        with errors_name(key, "model"):
             settings = TeacherSettings(path=path).model(policy.device.type)
             weights = dict(load_policy(settings, tokenizer=policy.tokenizer).module.named_parameters())
         _same_shapes(key, path, _shapes(weights), _shapes(own))
@@ -363,7 +362,7 @@ def load_teacher(teacher: TeacherSettings, policy: Policy) -> Policy:
     Raises:
         RecipeError: it cannot be loaded.
     """
-    with errors_name("teacher"):
+    with errors_name("teacher", "model"):
         return load_policy(teacher.model(policy.device.type), tokenizer=policy.tokenizer)
 
 
@@ -376,7 +375,7 @@ def check_teacher(teacher: TeacherSettings, tokenizer: transformers.PreTrainedTo
         RecipeError: as above.
     """
     settings = teacher.model("cpu")
-    with errors_name("teacher"):
+    with errors_name("teacher", "model"):
         its_own = read_tokenizer(settings).get_vocab()
         check_weights(settings)
     _same_tokens("teacher.path", teacher.path, its_own, tokenizer.get_vocab())
@@ -396,7 +395,7 @@ def check_reference(
         if one.file is None:
             continue
         key, settings = f"reference.average.{place}", TeacherSettings(path=one.file).model("cpu")
-        with errors_name(key):
+        with errors_name(key, "model"):
             vocabulary = read_tokenizer(settings).get_vocab()
             check_weights(settings)
             shapes = weight_shapes(settings)

@@ -9,8 +9,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,7 +37,7 @@ from lyceum.models.sight import RateName, give_rate, parts_of, text_model_of
 from lyceum.models.tree_attention import implementations
 from lyceum.models.weights import Checkpoint, cast_weights, check_finite, check_folder, read_object
 from lyceum.utils.atomic_files import FULL, full_disk, replace_folder
-from lyceum.utils.errors import RecipeError, nearest
+from lyceum.utils.errors import RecipeError, errors_name, nearest
 from lyceum.utils.lazy_imports import nn, peft, torch, transformers
 from lyceum.utils.library_messages import quiet, told_once
 from lyceum.utils.numbers import to_json
@@ -208,7 +207,7 @@ def check_model(settings: ModelSettings) -> None:
     if not place.is_dir():
         raise RecipeError(f"model.path: {path} is a file; allowed: a model folder, or a .gguf file")
     if (base := base_of(settings)) is not None:
-        with errors_name(f"model.path: the adapters of {path} belong to another model, model"):
+        with errors_name(f"model.path: the adapters of {path} belong to another model, model", "model"):
             return check_model(base)
     config = place / "config.json"
     if not config.is_file():
@@ -303,15 +302,6 @@ def weight_shapes(settings: ModelSettings) -> dict[str, tuple[int, ...]]:
     config = read_config(settings) if auto is transformers.AutoModelForCausalLM else _whole_config(settings)
     with user_file("model.path", f"{settings.path} cannot be built", "fix its config.json"), torch.device("meta"):
         return _shapes(auto.from_config(config, trust_remote_code=settings.trust_remote_code))
-
-
-@contextmanager
-def errors_name(key: str) -> Iterator[None]:
-    """Errors inside name another key than ``model``: that of the settings from which the model's were made."""
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError([re.sub(r"^model\b", key, line) for line in error.lines]) from error
 
 
 def load_tokenizer(settings: ModelSettings) -> transformers.PreTrainedTokenizerBase:

@@ -24,7 +24,7 @@ from lyceum.core.types import (
 )
 from lyceum.reward.base import BaseGrader
 from lyceum.tasks.base import Source, check_index
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, errors_name
 
 PATTERN = 1000
 """Tasks after which the order of the sources repeats; shares are exact to one in this many."""
@@ -49,8 +49,9 @@ class Mixture(TasksSettings):
     """Tasks in each split; null takes as many as all sources have. A source with too few repeats."""
 
     def check_paths(self) -> None:
-        for part in self.parts:
-            part.tasks.check_paths()
+        for number, part in enumerate(self.parts):
+            with errors_name(f"tasks.parts.{number}.tasks", "tasks"):
+                part.tasks.check_paths()
 
     def paths(self) -> frozenset[str]:
         return frozenset().union(*(part.tasks.paths() for part in self.parts))
@@ -60,9 +61,11 @@ class Mixture(TasksSettings):
         return self.model_copy(update={"parts": parts})
 
     def build(self, split: Split, seed: int) -> MixtureSource:
-        sources = [part.tasks.build(split, seed) for part in self.parts]
-        for number, source in enumerate(sources):
-            if len(source) == 0:
+        sources = list[TaskSource]()
+        for number, part in enumerate(self.parts):
+            with errors_name(f"tasks.parts.{number}.tasks", "tasks"):
+                sources.append(part.tasks.build(split, seed))
+            if not len(sources[-1]):
                 raise RecipeError(f"tasks.parts.{number}: has no {split} task; allowed: a source with at least one")
         return MixtureSource(sources, [part.weight for part in self.parts], self.size)
 

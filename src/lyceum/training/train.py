@@ -40,7 +40,7 @@ from lyceum.training.stages.stopping import Until
 from lyceum.training.view.model_card import model_card
 from lyceum.utils.aio import run_async
 from lyceum.utils.atomic_files import atomic_write, size
-from lyceum.utils.errors import Interrupted, LostOutside, RecipeError, RunError, of_evaluation
+from lyceum.utils.errors import Interrupted, LostOutside, RecipeError, RunError, errors_name
 from lyceum.utils.garbage_collection import only_new
 from lyceum.utils.lazy_imports import torch
 from lyceum.utils.numbers import to_json
@@ -303,7 +303,7 @@ def _built(recipe: Recipe) -> tuple[TaskSource, TaskSource, bool]:
         raise RecipeError("tasks: got an empty source; allowed: at least one task")
     if not evaluates(recipe, source):
         return source, source, False
-    with of_evaluation(recipe.evaluate.tasks is not None):
+    with errors_name("tasks" if recipe.evaluate.tasks is None else "evaluate.tasks", "tasks"):
         held_out = (recipe.evaluate.tasks or recipe.tasks).build("heldout", recipe.seed)
     if not len(held_out):
         raise RecipeError("evaluate.tasks: got no held-out task; allowed: at least one, or evaluate.n=0")

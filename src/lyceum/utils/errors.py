@@ -48,19 +48,18 @@ class RecipeError(ValueError):
 
 
 @contextmanager
-def of_evaluation(own: bool) -> Iterator[None]:
-    """Let errors name ``evaluate.tasks`` where they name ``tasks``.
-
-    Args:
-        own: whether evaluation has tasks of its own; else errors stay as they are.
-    """
+def errors_name(place: str, key: str) -> Iterator[None]:
+    """Let errors inside name the key under which settings stand, where they name the key that such settings have
+    elsewhere: ``teacher.path`` for ``model.path``."""
     try:
         yield
     except RecipeError as error:
-        if not own:
-            raise
-        lines = [re.sub(r"(?<![\w.])tasks(?=[.:])", "evaluate.tasks", line) for line in error.lines]
-        raise RecipeError(lines) from error
+        raise RecipeError([renamed(line, key, place) for line in error.lines]) from error
+
+
+def renamed(line: str, key: str, place: str) -> str:
+    """A line of an error about what stands under ``key``, about what stands under ``place``."""
+    return re.sub(rf"^{key}(?=[.:])|(?<![\w.]){key}(?=\.\w)", place, line)
 
 
 def shown_in_a_notebook(error: Exception, lines: Iterable[str]) -> list[str]:

@@ -17,14 +17,13 @@ from lyceum.models.load import (
     ModelSettings,
     check_model,
     check_weights,
-    errors_name,
     load_policy,
     read_config,
 )
 from lyceum.models.packed_paths import path_logprobs
 from lyceum.models.policy import Policy
 from lyceum.models.weights import Checkpoint
-from lyceum.utils.errors import RecipeError
+from lyceum.utils.errors import RecipeError, errors_name
 from lyceum.utils.lazy_imports import transformers
 from lyceum.utils.paths import local_path
 
@@ -71,7 +70,7 @@ class ScorerModel(FrozenModelSettings):
             raise RecipeError(f"scorer.model.path: got {MINILM!r}, and there is no {MINILM_FOLDER}; run: make minilm")
         if family is not None and (self.path in BUILT_IN or self.path.endswith(".gguf")):
             raise RecipeError(f"scorer.model.path: got {self.path!r}; allowed: a folder or a hub name of such a model")
-        with errors_name("scorer.model"):
+        with errors_name("scorer.model", "model"):
             check_model(self.settings)
             if family is None:
                 check_weights(self.settings)
@@ -80,7 +79,7 @@ class ScorerModel(FrozenModelSettings):
 
     def labels(self) -> int:
         """How many labels its configuration has."""
-        with errors_name("scorer.model"):
+        with errors_name("scorer.model", "model"):
             return int(getattr(read_config(self.settings), "num_labels", 1))
 
     def checkpoint(self) -> Checkpoint:
@@ -93,7 +92,7 @@ class ScorerModel(FrozenModelSettings):
 
 @cache
 def causal_model(model: ScorerModel) -> Policy:
-    with errors_name("scorer.model"):
+    with errors_name("scorer.model", "model"):
         return load_policy(model.settings)
 
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, cast
 from jaxtyping import Float
 
 from lyceum.models.control_tokens import ControlTokens
-from lyceum.models.load import errors_name
 from lyceum.models.load import read_tokenizer as tokenizer_of
 from lyceum.models.weights import check_finite
 from lyceum.reward.scorer.models import Family, ScorerModel
+from lyceum.utils.errors import errors_name
 from lyceum.utils.lazy_imports import Tensor, torch, transformers
 
 Pooling = Literal["mean", "first"]
@@ -28,7 +28,7 @@ class ScorerReader:
     def __init__(self, settings: ScorerModel, family: Family) -> None:
         chosen = settings.settings
         device = "cuda" if chosen.device == "auto" and torch.cuda.is_available() else chosen.device
-        with errors_name("scorer.model"):
+        with errors_name("scorer.model", "model"):
             self.tokenizer: Any = tokenizer_of(chosen)
             loaded = settings.checkpoint().load(getattr(transformers, family), getattr(torch, chosen.dtype))
             check_finite("scorer.model.path", chosen.path, loaded)
