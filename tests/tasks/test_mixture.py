@@ -6,6 +6,7 @@ from fake_task import NO_MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyceum.analysis.run_plan import brief
 from lyceum.core.solution import ladder_of
 from lyceum.core.tree import Node
 from lyceum.core.types import Origin
@@ -70,3 +71,10 @@ def test_an_error_of_a_source_names_its_part(tmp_path):
         errors_name("evaluate.tasks", "tasks"),
     ):
         mixture.check_paths()
+
+
+def test_a_mixture_is_described_by_its_sources():
+    parts = [{"tasks": {"kind": "countdown", "levels": [2, 3]}, "weight": 2}, {"tasks": {"kind": "chain"}}]
+    assert brief(Mixture.model_validate({"parts": parts})) == (
+        "mixture: parts countdown: levels 2, 3 (weight 2.0) + chain"
+    )

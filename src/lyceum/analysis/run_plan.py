@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lyceum.analysis.sizes import Sizes, in_gib
+from lyceum.core.component import Component, Settings
 from lyceum.core.settings import StageSettings, TasksSettings
 from lyceum.models.load import BUILT_IN
 from lyceum.recipe.schema import Recipe
@@ -191,17 +192,30 @@ def stage_line(stage: StageSettings) -> str:
 
 def brief(component: Any) -> str:
     """A component's kind and its settings that differ from the defaults."""
-    given = {
-        name: getattr(component, name)
-        for name, field in type(component).model_fields.items()
-        if name != "kind" and (field.is_required() or getattr(component, name) != field.default)
-    }
-    plain = {name: value for name, value in given.items() if isinstance(value, (str, int, float, tuple, list))}
+    plain = {name: value for name, value in _given(component).items() if isinstance(value, (str, int, float, tuple))}
     settings = ", ".join(f"{name} {_short(value)}" for name, value in plain.items())
     return f"{component.kind}{f': {settings}' if settings else ''}"
 
 
+def _given(settings: Settings) -> dict[str, Any]:
+    return {
+        name: getattr(settings, name)
+        for name, field in type(settings).model_fields.items()
+        if name != "kind" and (field.is_required() or getattr(settings, name) != field.default)
+    }
+
+
 def _short(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    if isinstance(value, Component):
+        return brief(value)
+    if isinstance(value, Settings):  # such as a mixture's part: its component, then what weight it has
+        return " ".join(
+            each if isinstance(of, Component) else f"({name} {each})"
+            for name, of in _given(value).items()
+            for each in [_short(of)]
+        )
+    if isinstance(value, tuple) and value and all(isinstance(each, Settings) for each in value):
+        return " + ".join(map(_short, value))
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:57] + "..."
