@@ -6,6 +6,7 @@ Properties are tried on the same examples every time, so that a change fails for
 """
 
 import functools
+import gc
 import importlib.util
 import os
 import signal
@@ -49,6 +50,7 @@ def pytest_collection_finish(session):
     """Keeps the garbage collector from what is loaded: each of a thousand runs would walk it all (``only_new``)."""
     from lyceum.utils.garbage_collection import only_new  # after what checks lyceum's modules as they are imported
 
+    gc.unfreeze()  # ``resume_runs`` has frozen what was there when it was imported, and only_new leaves that alone
     frozen = ExitStack()
     frozen.enter_context(only_new())
     session.config.add_cleanup(frozen.close)

@@ -10,11 +10,11 @@ from leaves import Source, grades, leaf, outcomes, task
 from lyceum.reward.base import allow_code, combine, named_code, part_names
 from lyceum.reward.exact import Exact
 from lyceum.reward.function import Function
-from lyceum.reward.function import reply as function_reply
 from lyceum.reward.function_registry import reward_settings
+from lyceum.reward.function_worker import said as function_reply
+from lyceum.reward.function_worker import scored as verl_reply
 from lyceum.reward.trl import Trl
 from lyceum.reward.verl import Verl
-from lyceum.reward.verl import reply as verl_reply
 from lyceum.tasks.dataset import Dataset
 from lyceum.utils.errors import RecipeError
 

@@ -164,6 +164,7 @@ def test_nothing_is_written_as_json_but_finite_numbers():
         "reward/user_code.py",
         "engine/constraint/json_schema.py",
         "environment/tools.py",
+        "reward/function_worker.py",
         "reward/json_schema.py",
         "run/codec.py",
         "runtime/conversations.py",

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from lyceum.reward.user_code import load_function, serve
+from lyceum.reward.function_worker import load_function, serve
 from lyceum.utils.numbers import real
 from lyceum.utils.tracebacks import user_traceback
 
@@ -20,7 +20,7 @@ def raised(call) -> str | None:
 def test_it_begins_where_the_users_file_does_and_goes_on_to_the_end(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("import json\ndef read(completion):\n    return json.loads(completion)\n")
-    work = serve(str(file), "read", "lyceum.reward.function:prepare", None, {})
+    work = serve(str(file), "read", "function", None, {})
     head, first, code, *rest = (raised(partial(work, {"completion": "{"})) or "").splitlines()
     assert head == "Traceback (most recent call last):"
     assert first == f'  File "{file}", line 3, in read'

@@ -603,7 +603,7 @@ _ALLOWED = {
     "greater_than": "more than {}",
     "less_than_equal": "{} or less",
     "less_than": "less than {}",
-    "too_short": "{1} or more of them",
+    "too_short": "at least {1} of them",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),

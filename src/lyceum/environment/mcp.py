@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from lyceum.core.component import CommandLine, words_of
 from lyceum.core.user_files import describe
-from lyceum.environment.tools import CalledTools, Tool, cut, validators
+from lyceum.environment.tools import CalledTools, Tool, validators
+from lyceum.reward.function_worker import cut
 from lyceum.reward.pool import WorkerError, WorkerPool, shared_pool
 from lyceum.utils.errors import RecipeError
 from lyceum.utils.numbers import to_json

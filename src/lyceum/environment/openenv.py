@@ -20,7 +20,7 @@ from lyceum.core.component import CommandLine, words_of
 from lyceum.core.settings import EnvironmentSettings
 from lyceum.core.types import Message, Observation, Task, TaskSource, World
 from lyceum.core.user_files import describe
-from lyceum.environment.tools import cut, written
+from lyceum.reward.function_worker import cut, written
 from lyceum.tasks.games import NotAnAction, marked
 from lyceum.utils.child_processes import StartedServer
 from lyceum.utils.documents import DocumentError, DocumentLimits, read_json

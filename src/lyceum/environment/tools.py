@@ -19,18 +19,17 @@ from lyceum.core.user_files import describe
 from lyceum.environment._notation import AnswerSoFar, Notation, WithinTurn
 from lyceum.environment._tool_calls import CallResult, answered, tool_calls
 from lyceum.reward.function_registry import PLACE, SYNC, TOOL, registered_tool, shown
+from lyceum.reward.function_worker import cut
 from lyceum.reward.user_code import UserFunction, caller, trusted_function
 from lyceum.utils.aio import gather
 from lyceum.utils.documents import DocumentLimits
 from lyceum.utils.errors import RecipeError, nearest
-from lyceum.utils.numbers import plain
 from lyceum.utils.terminal import quoted
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 KEY = "environment.functions"
-PREPARE = "lyceum.environment.tools:prepare"
 ADVICE = (
     "allowed: a docstring, and for each parameter a type hint (int, float, str, bool, list, dict, Literal) "
     "and a line in the docstring's 'Args:'"
@@ -157,7 +156,7 @@ class Tools(CalledTools):
         found = UserFunction(spec, place, name, function, None, {})
         processes = SYNC if place == PLACE else self.processes
         limits: dict[str, Any] = {"processes": processes, "timeout_seconds": self.timeout_seconds}
-        call = caller(found, PREPARE, **limits, repeatable=False)  # it may have effects
+        call = caller(found, "tool", **limits, repeatable=False)  # it may have effects
         return Tool(schema, call, validators(schema, spec, key=KEY))
 
 
@@ -253,25 +252,6 @@ def name_of(spec: str) -> str:
     """What the policy calls the function that a recipe names."""
     place, _, name = spec.rpartition(":")
     return name.removeprefix(TOOL) if place == PLACE else name
-
-
-def prepare(job: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[Any], str]]:
-    """The call of a function with {arguments, most}; its reply is the result's text."""
-    return job["arguments"], lambda result: cut(written(result), job["most"])
-
-
-def written(result: Any) -> str:
-    """A function's result as the policy reads it: texts as they are, everything else as JSON.
-
-    Raises:
-        TypeError: JSON cannot hold it.
-    """
-    text = result if isinstance(result, str) else json.dumps(plain(result), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace").decode()  # no tokenizer encodes half of a surrogate pair
-
-
-def cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}... [cut: {most} of {len(text)} characters]"
 
 
 def schema_of(function: Callable[..., Any], spec: str) -> dict[str, Any]:

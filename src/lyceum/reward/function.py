@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -11,12 +11,9 @@ from lyceum.core.types import Grade, Grader, Task, TaskSource
 from lyceum.reward.base import each_at_once
 from lyceum.reward.function_registry import convention_of
 from lyceum.reward.trl import Trl
-from lyceum.reward.user_code import CodePart, abstained, accepting, check_parameters, failed, verdict_of
+from lyceum.reward.user_code import CodePart, abstained, accepting, check_parameters, failed
 from lyceum.reward.verl import Verl
 from lyceum.utils.messages import prompt_text
-from lyceum.utils.numbers import LARGEST_FLOAT, real
-
-PREPARE = "lyceum.reward.function:prepare"
 
 
 class Function(CodePart):
@@ -43,7 +40,7 @@ class Function(CodePart):
         if convention != "function":
             return self._as(Trl if convention == "trl" else Verl).build(source)
         check_parameters(found, example)
-        call, picked = self.caller(found, PREPARE), accepting(function)
+        call, picked = self.caller(found, "function"), accepting(function)
 
         async def one(task: Task, leaf: Node) -> Grade:
             given = picked(keywords(task, leaf))
@@ -81,33 +78,3 @@ def keywords(task: Task, leaf: Node | None) -> dict[str, Any]:
         "finish": None if leaf is None else leaf.finish,
         "id": task.id,
     }
-
-
-def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The call of one trajectory; its reply is {reward, correct, parts}."""
-    if "task" in job:
-        job = {**job, "task": Task(**{**job["task"], "messages": tuple(job["task"]["messages"])})}
-    return job, reply
-
-
-def reply(result: Any) -> dict[str, Any]:
-    if result is None:
-        return {"reward": None}
-    if isinstance(result, Mapping):
-        if "reward" not in result:
-            raise TypeError(
-                f"a dict without 'reward', with {', '.join(map(str, result)) or 'nothing'}; allowed: one with it"
-            )
-        inner = reply(result["reward"])
-        parts = {
-            str(name): real(value, f"part {name!r}", largest=LARGEST_FLOAT)
-            for name, value in result.items()
-            if name not in ("reward", "correct") and value is not None
-        }
-        if (correct := result.get("correct")) is None:
-            return {**inner, "correct": inner.get("correct"), "parts": parts}
-        if (verdict := verdict_of(correct)) is None:
-            raise TypeError(f"'correct' is {correct!r:.100}; allowed: true, false, 0, 1 or None")
-        return {**inner, "correct": verdict, "parts": parts}
-    correct = result if isinstance(result, bool) else None
-    return {"reward": real(result, "the reward"), "correct": correct, "parts": {}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -16,12 +15,9 @@ from lyceum.core.types import Grade, Grader, GradingContext, Task, TaskSource
 from lyceum.core.user_files import describe
 from lyceum.reward.base import numbered
 from lyceum.reward.function_registry import parameters_of
-from lyceum.reward.user_code import CodePart, UserFunction, accepting, check_parameters, failed, one_each
+from lyceum.reward.user_code import CodePart, UserFunction, accepting, check_parameters, failed
 from lyceum.utils.errors import RunError
 from lyceum.utils.messages import prompt_text
-from lyceum.utils.numbers import LARGEST_FLOAT, real
-
-PREPARE = "lyceum.reward.trl:prepare"
 
 OFFERED = ("trainer_state", "log_extra", "log_metric")
 """Keywords that TRL passes beside the columns."""
@@ -122,7 +118,7 @@ class _Called:
     """One of the functions, and whether it is given messages; None until it has answered with texts or messages."""
 
     def __init__(self, found: UserFunction, settings: Trl, as_messages: bool | None) -> None:
-        self.call, self.picked = settings.caller(found, PREPARE), accepting(found.function)
+        self.call, self.picked = settings.caller(found, "trl"), accepting(found.function)
         self.extras, self.reads = [*self.picked(dict.fromkeys(OFFERED))], parameters_of(found.function)
         self.max_steps, self.as_messages = settings.max_steps, as_messages
 
@@ -191,31 +187,6 @@ async def reads_messages(
         except Exception as further:
             error = further
     return INDEXED_TEXT in describe(error)
-
-
-def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The call of one task's completions; its reply is {rewards, extra, metrics}."""
-    extra: dict[str, list[Any]] = {}
-    metrics: dict[str, list[float]] = {}
-
-    def log_extra(column: str, values: Sequence[Any]) -> None:
-        extra[column] = [value if isinstance(value, bool | int | float | str) else str(value) for value in values]
-
-    def log_metric(name: str, value: Any) -> None:
-        metrics.setdefault(name, []).append(real(value, f"metric {name!r}", largest=LARGEST_FLOAT))
-
-    offered = {
-        "trainer_state": SimpleNamespace(global_step=job["global_step"], max_steps=job["max_steps"]),
-        "log_extra": log_extra,
-        "log_metric": log_metric,
-    }
-
-    def reply(result: Any) -> dict[str, Any]:
-        rewards = one_each(result, job["count"])
-        rewards = [None if reward is None else real(reward, "a reward") for reward in rewards]
-        return {"rewards": rewards, "extra": extra, "metrics": metrics}
-
-    return {**job["arguments"], **{name: offered[name] for name in job["extras"]}}, reply
 
 
 def _keep_log(leaves: Sequence[Node], answer: Mapping[str, Any]) -> None:

@@ -7,10 +7,9 @@ in the run's event loop, many calls at once; it must not block, and is cancelled
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,24 +17,21 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from lyceum.core.component import Component
-from lyceum.core.own_code import load_module, split_spec
+from lyceum.core.own_code import split_spec
 from lyceum.core.settings import RewardSettings
 from lyceum.core.types import Grade, Task
 from lyceum.core.user_files import describe
 from lyceum.reward.base import code_allowed
-from lyceum.reward.function_registry import PLACE, is_factory, is_passed_in, parameters_of, passed_in, shown, takes_any
+from lyceum.reward.function_registry import is_factory, is_passed_in, parameters_of, shown, takes_any
+from lyceum.reward.function_worker import CONVENTIONS, load_function
 from lyceum.reward.pool import WorkerError, WorkerTimeoutError, shared_pool
 from lyceum.utils.errors import LostOutside, RecipeError, nearest
-from lyceum.utils.numbers import python_number
 from lyceum.utils.progress import say
 from lyceum.utils.terminal import quoted
 from lyceum.utils.tracebacks import exit_in_words, user_traceback
 
 KEY = "reward.function"
 """The recipe's key, for messages."""
-
-Prepare = Callable[[Any], tuple[dict[str, Any], Callable[[Any], Any]]]
-"""Turns a job (JSON types) into a call's keywords and a function that turns its result into a reply (JSON types)."""
 
 OPENRLHF = (
     "a function of OpenRLHF's has other names here: completions for queries, answer for labels, and returns a list"
@@ -150,13 +146,13 @@ class CodePart(RewardSettings):
             return UserFunction(spec, place, name, function, None, {})
         return UserFunction(spec, place, name, made, self.arguments, {})
 
-    def caller(self, found: UserFunction, prepare: str) -> Callable[[Any], Awaitable[Any]]:
+    def caller(self, found: UserFunction, convention: str) -> Callable[[Any], Awaitable[Any]]:
         """An async function that calls the found one with a job and returns its reply.
 
         Args:
-            prepare: ``module:name`` of the calling convention.
+            convention: how it is called, a key of ``CONVENTIONS``.
         """
-        call = caller(found, prepare, processes=self.processes, timeout_seconds=self.timeout_seconds)
+        call = caller(found, convention, processes=self.processes, timeout_seconds=self.timeout_seconds)
         told = False
 
         async def call_and_tell(job: Any) -> Any:
@@ -182,12 +178,12 @@ class CodePart(RewardSettings):
 
 
 def caller(
-    found: UserFunction, prepare: str, *, processes: int, timeout_seconds: float, repeatable: bool = True
+    found: UserFunction, convention: str, *, processes: int, timeout_seconds: float, repeatable: bool = True
 ) -> Callable[[Any], Awaitable[Any]]:
     """An async function that calls the found one with a job and returns its reply.
 
     Args:
-        prepare: ``module:name`` of the calling convention.
+        convention: how it is called, a key of ``CONVENTIONS``.
         processes: for a function that is not async; 0 calls it here, without a time limit.
         timeout_seconds: of each call.
         repeatable: whether a call whose process is ended from outside may be done again.
@@ -196,12 +192,11 @@ def caller(
             raises comes as it is, from a process as a WorkerError.
         GraderLost: by the calls: their process was ended from outside several times in a row.
     """
-    convention: Prepare = _attribute(prepare)
-    function = found.function
+    prepare, function = CONVENTIONS[convention], found.function
     if is_async(function):
 
         async def call_async(job: Any) -> Any:
-            arguments, reply = convention(job)
+            arguments, reply = prepare(job)
             limit = asyncio.timeout(timeout_seconds)
             try:
                 async with limit:
@@ -216,18 +211,17 @@ def caller(
     if processes == 0:
 
         async def call_here(job: Any) -> Any:
-            arguments, reply = convention(job)
+            arguments, reply = prepare(job)
             with ending_its_call():
                 return reply(function(**{**arguments, **found.further}))
 
         return call_here
     settings = {
-        **{"place": found.place, "name": found.name, "prepare": prepare},
+        **{"place": found.place, "name": found.name, "convention": convention},
         **{"made_with": found.made_with, "further": found.further},
     }
-    limits: dict[str, Any] = {"workers": processes, "timeout_seconds": timeout_seconds}
-    pool = shared_pool("lyceum.reward.user_code:serve", settings, **limits, repeatable=repeatable, name=found.spec)
-    return pool.run
+    limits: dict[str, Any] = {"workers": processes, "timeout_seconds": timeout_seconds, "repeatable": repeatable}
+    return shared_pool("lyceum.reward.function_worker:serve", settings, **limits, name=found.spec).run
 
 
 @contextmanager
@@ -247,21 +241,6 @@ def ending_its_call() -> Iterator[None]:
         raise
     except BaseException as error:
         raise WorkerError(describe(error), user_traceback(error)) from error
-
-
-def serve(
-    place: str, name: str, prepare: str, made_with: Mapping[str, Any] | None, further: Mapping[str, Any]
-) -> Callable[[Any], Any]:
-    """The worker's job function: calls the function with each job. Arguments as in :class:`UserFunction`."""
-    named = load_function(place, name, key="reward")
-    function = named if made_with is None else named(**made_with)
-    convention: Prepare = _attribute(prepare)
-
-    def work(job: Any) -> Any:
-        arguments, reply = convention(job)
-        return reply(function(**{**arguments, **further}))
-
-    return work
 
 
 def _made(factory: Callable[..., Any], arguments: Mapping[str, Any], spec: str) -> Any:
@@ -295,24 +274,6 @@ def trusted_function(spec: str, *, key: str, default_name: str | None = None) ->
         )
     place, name = split_spec(spec, key=key, default_name=default_name)
     return place, name, load_function(place, name, key=key)
-
-
-def load_function(place: str, name: str, *, key: str) -> Callable[..., Any]:
-    """The named function of a file or module, whose code is run, or one that was passed in from Python.
-
-    Raises:
-        RecipeError: the file or module is missing or fails on import, or has no such function.
-    """
-    if place == PLACE:
-        return passed_in(f"{place}:{name}")
-    module = load_module(place, key=key)
-    function = getattr(module, name, None)
-    if not callable(function):
-        names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
-        raise RecipeError(
-            f"{key}: {place!r} has no function {name!r}{nearest(name, names)}; it has {', '.join(names) or 'none'}"
-        )
-    return function
 
 
 def _instead(name: str) -> str:
@@ -354,11 +315,6 @@ def check_parameters(found: UserFunction, given: Mapping[str, Any], *, key: str 
             raise RecipeError(f"{key}: {spec!r} asks for {name!r}{near}; allowed: {', '.join(given)}{_instead(name)}")
 
 
-def _attribute(dotted: str) -> Any:
-    module, _, name = dotted.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any], *, prefix: str = "") -> Grade:
     """Ungraded, as the function raised: the error, the row, the line of its file. ``LostOutside`` is raised as it is.
 
@@ -374,28 +330,6 @@ def failed(error: Exception, function: str, task: Task, given: Mapping[str, Any]
     row = f"task {task.id}: {shown(function)}({keywords})"
     row = row if len(row) <= MAX_ROW else f"{row[: MAX_ROW - 3]}..."
     return Grade.ungraded(f"{prefix}{describe(error)}", "\n".join(filter(None, (row, where))))
-
-
-def verdict_of(value: Any) -> bool | None:
-    """What a function says of an answer by a bool, or by the number 0 or 1; None where it says anything else."""
-    number = python_number(value)
-    return bool(number) if number in (0, 1) else None
-
-
-def one_each(result: Any, count: int) -> list[Any]:
-    """What a function of several completions returned, an entry per completion.
-
-    Raises:
-        TypeError: it returned one thing for all of them.
-        ValueError: more or fewer.
-    """
-    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
-        what = "None" if result is None else f"{result!r:.100}, a {type(result).__name__}"
-        raise TypeError(f"got {what}, for {count} completions; allowed: a list with one number or None for each")
-    rewards = list(result)
-    if len(rewards) != count:
-        raise ValueError(f"{len(rewards)} rewards for {count} completions; allowed: one for each")
-    return rewards
 
 
 def abstained(function: str) -> Grade:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lyceum.core.tree import Node
@@ -17,12 +16,7 @@ from lyceum.reward.user_code import (
     accepting,
     check_parameters,
     failed,
-    one_each,
-    verdict_of,
 )
-from lyceum.utils.numbers import LARGEST_FLOAT, real
-
-PREPARE, PREPARE_BATCH = "lyceum.reward.verl:prepare", "lyceum.reward.verl:prepare_batch"
 
 
 class Verl(CodePart):
@@ -52,7 +46,7 @@ class Verl(CodePart):
             return self._batched(found, example)
         text = [name for name in VERL_TEXTS if name in parameters_of(function)]
         check_parameters(found, {**given, **dict.fromkeys(text, "")})
-        call, picked = self.caller(found, PREPARE), accepting(function)
+        call, picked = self.caller(found, "verl"), accepting(function)
 
         async def one(task: Task, leaf: Node) -> Grade:
             given = picked({**arguments(task, leaf), **dict.fromkeys(text, leaf.completion)})
@@ -65,7 +59,7 @@ class Verl(CodePart):
 
     def _batched(self, found: UserFunction, example: Task) -> Grader:
         check_parameters(found, batch(example, []))
-        call, picked = self.caller(found, PREPARE_BATCH), accepting(found.function)
+        call, picked = self.caller(found, "verl-batch"), accepting(found.function)
 
         async def grade(task: Task, leaves: Sequence[Node], context: GradingContext) -> list[Grade]:
             given = picked(batch(task, leaves))
@@ -102,38 +96,3 @@ def batch(task: Task, leaves: Sequence[Node]) -> dict[str, Any]:
     rows = [arguments(task, leaf) for leaf in leaves]
     plural = {name: "extra_infos" if name == "extra_info" else f"{name}s" for name in arguments(task, None)}
     return {plural[name]: [row[name] for row in rows] for name in plural}
-
-
-def prepare_batch(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The call of one task's completions; its reply is a list of :func:`reply`."""
-
-    def replies(result: Any) -> list[dict[str, Any]]:
-        return [reply(each) for each in one_each(result, job["count"])]
-
-    return job["arguments"], replies
-
-
-def prepare(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The call of one trajectory; its reply is {reward, correct, parts}."""
-    return job, reply
-
-
-def reply(result: Any) -> dict[str, Any]:
-    if result is None:
-        return {"reward": None}
-    if not isinstance(result, Mapping):
-        return {"reward": real(result, "the score"), "correct": None, "parts": {}}
-    if "score" not in result:
-        raise TypeError(
-            f"a dict without 'score', with {', '.join(map(str, result)) or 'nothing'}; allowed: one with it"
-        )
-    parts: dict[str, float] = {}
-    for name, value in result.items():
-        # verl logs everything that a function returns beside the score, text too: here only numbers are parts.
-        if name != "score" and isinstance(value, numbers.Real):
-            parts[str(name)] = real(value, f"part {name!r}", largest=LARGEST_FLOAT)
-    return {
-        "reward": real(result["score"], "the score"),
-        "correct": verdict_of(result.get("acc")),  # a share of tests is none
-        "parts": parts,
-    }

@@ -31,8 +31,8 @@ from lyceum.core.types import (
     TaskSource,
 )
 from lyceum.core.user_files import describe
-from lyceum.reward.function import reply
 from lyceum.reward.function_registry import registered_agent, shown
+from lyceum.reward.function_worker import said
 from lyceum.reward.user_code import (
     UserFunction,
     accepted,
@@ -372,7 +372,7 @@ def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
     if isinstance(result, str):
         return replace(ended, text=result)
     try:
-        graded = reply(result)
+        graded = said(result)
     except TypeError as error:
         allowed = "a number, a dict with reward, a text, a message, or None"
         raise TypeError(f"the agent returned {quoted(result)} ({error}); allowed: {allowed}") from None

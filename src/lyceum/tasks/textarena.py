@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from lyceum.core.own_code import split_spec
-from lyceum.reward.user_code import load_function
+from lyceum.reward.function_worker import load_function
 from lyceum.tasks.games import GameTasks, Move
 
 SELF = "self"

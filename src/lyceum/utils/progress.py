@@ -25,8 +25,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lyceum.utils.console import Console
 from lyceum.utils.numbers import shown, to_json
-from lyceum.utils.terminal import Console
 
 log = logging.getLogger(__name__)
 
