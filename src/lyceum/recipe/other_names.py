@@ -5,6 +5,7 @@ The table is ``other_names.yaml``. A key of theirs is answered with ours.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -86,6 +87,17 @@ def other_names() -> tuple[OtherName, ...]:
     )
 
 
+@cache
+def _by_ending() -> Mapping[str, list[OtherName]]:
+    """The settings whose names are so, or end so after a dot, in the table's order."""
+    found = defaultdict[str, list[OtherName]](list)
+    for name in other_names():
+        parts = [each.split(".") for each in name.names]
+        for ending in dict.fromkeys(".".join(each[at:]) for each in parts for at in range(len(each))):
+            found[ending].append(name)
+    return found
+
+
 def known_elsewhere(
     key: str,
     *,
@@ -119,7 +131,7 @@ def answered(key: str, value: Any) -> str | None:
     """What to type for a setting of another library with this value, or for one of many that the table has together
     (``critic.*``), or whose first name is a key of ours; None for any other."""
     wanted = key.lstrip("-").replace("-", "_")
-    names = [name for name in other_names() if any(f".{each}".endswith(f".{wanted}") for each in name.names)]
+    names = _by_ending().get(wanted, [])
     for name in names:
         typed = {_text(each): typed for each, typed in name.values.items()}
         if _text(value) in typed:

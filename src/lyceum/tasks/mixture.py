@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -77,7 +78,12 @@ class MixtureSource(Source):
         self.sources, self.weights, self.given_size = sources, weights, size
         self.size = size or sum(map(len, sources))
         self.pattern = spread(weights, PATTERN)
-        self._rank = [self.pattern[:at].count(source) for at, source in enumerate(self.pattern)]
+        self._turns = Counter(self.pattern)
+        seen = Counter[int]()
+        self._rank = list[int]()
+        for source in self.pattern:
+            self._rank.append(seen[source])
+            seen[source] += 1
 
     def __len__(self) -> int:
         return self.size
@@ -87,7 +93,7 @@ class MixtureSource(Source):
         turn, at = divmod(index, PATTERN)
         number = self.pattern[at]
         source = self.sources[number]
-        task = source[(turn * self.pattern.count(number) + self._rank[at]) % len(source)]
+        task = source[(turn * self._turns[number] + self._rank[at]) % len(source)]
         return replace(task, id=f"{number}:{task.id}")
 
     @property
