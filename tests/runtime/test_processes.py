@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -211,10 +212,11 @@ def test_several_workers_share_a_wave_in_one_order_and_one_of_them_may_be_lost(r
     assert not (folder / "kill").exists()
 
 
-def test_a_worker_that_hangs_is_ended_after_patience(run, folder):
+def test_a_worker_that_hangs_is_ended_after_patience(run, folder, caplog):
     (folder / "hang").touch()
     assert same(run("hung", "runtime=processes", "runtime.patience=4", "steps=1"), run("one-step", "steps=1"))
     assert (folder / "hang-done").exists()
+    assert "worker 0 was ended as it had said nothing for 4 s (runtime.patience): it is started again" in caplog.text
 
 
 def test_a_run_that_was_ahead_resumes_to_the_same_bits(run):
@@ -234,6 +236,7 @@ def test_groups_that_a_stage_drew_ahead_and_does_not_train_are_told(run):
     steps = len(read_digests(ended))
     assert steps < 50
     assert read_summary(ended)["not_trained"] == 8, "two waves of four"
+    assert 0 <= read_summary(ended)["not_trained_tokens"] <= 8 * 4 * 6
 
 
 @pytest.mark.started
@@ -409,3 +412,34 @@ def test_a_wave_that_ends_while_a_snapshot_is_written_does_not_take_it_away(tmp_
         workers.publish(version)
         there = {file.name for file in tmp_path.iterdir()}
         assert there == {f"{version}-policies.safetensors", "0-reference.safetensors"}, "the reference once"
+
+
+def test_what_a_lost_worker_told_of_a_wave_counts_once():
+    counts, finished = Counter(), []
+
+    def heard(told):
+        finished.append(1) if told is None else counts.update(told)
+
+    asked = _worker._Asked(b"", heard)
+    for _ in range(2):
+        asked.hear({"sequences": 8, "tokens": 30})
+        asked.hear(None)
+        asked.again()
+        assert not any(counts.values())
+    asked.hear({"sequences": 8, "tokens": 31})
+    for _ in range(3):
+        asked.hear(None)
+    assert counts == {"sequences": 8, "tokens": 31}
+    assert len(finished) == 3
+
+
+@pytest.mark.started
+def test_a_worker_that_has_failed_tells_so_to_whoever_asks_it_later(monkeypatch):
+    monkeypatch.setattr(_worker, "ENTRY", "lyceum.no_such_module")
+    worker = _worker.Worker(0, {}, 60.0)
+    asked = worker.ask(1, b"", lambda counts: None)
+    with pytest.raises(RunError, match="3 times in a row"):
+        asked.result(timeout=60)
+    assert worker.ready
+    with pytest.raises(RunError, match="3 times in a row"):
+        worker.ask(2, b"", lambda counts: None).result(timeout=60)

@@ -235,6 +235,15 @@ def test_without_a_reward_the_loss_is_shown(now):
     assert "loss 1.235" in out.getvalue()
 
 
+def test_a_stage_does_not_show_what_another_measured(now):
+    out = io.StringIO()
+    with Progress(2, console=shown(out)) as some:
+        some.step(1, {"loss": 1.5, "tokens_sampled": 0, "tokens_per_second": 9000.0, "heldout/overall": 0.5})
+        some.steps_begin()
+        some.step(2, {"reward/mean": 0.25})
+    assert "step 2/2, reward 0.250, held-out 50.0 % (step 1), done" in out.getvalue()
+
+
 def test_silent_is_silent_and_reaches_what_is_called_inside():
     out = Terminal()
     with using("silent"):

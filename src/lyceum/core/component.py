@@ -604,6 +604,7 @@ _ALLOWED = {
     "less_than_equal": "{} or less",
     "less_than": "less than {}",
     "too_short": "at least {1} of them",
+    "too_long": "at most {1} of them",
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),

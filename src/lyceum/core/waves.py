@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from lyceum.core.tree import Tree
 from lyceum.core.types import State, Task
@@ -106,6 +106,19 @@ class RunsAhead(Runtime, Protocol):
     def idle(self) -> float | None:
         """Share of the workers' time since the last call in which they had nothing to compute; None where no wave has
         been finished since."""
+        ...
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """A runtime whose workers have to load before trees can grow."""
+
+    async def started(self, tell: Callable[[int, int], None]) -> None:
+        """Wait until they have; one that cannot tells of it with its first wave.
+
+        Args:
+            tell: called with how many have, and how many there are.
+        """
         ...
 
 

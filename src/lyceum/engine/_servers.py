@@ -70,7 +70,7 @@ class ServerFailure(Exception):
     """
 
     def __init__(self, url: str, why: str, *, not_finite: bool = False, final: bool = False) -> None:
-        super().__init__(f"{url} {why}")
+        super().__init__(f"{url}{why if why[0] in '/:' else f' {why}'}")
         self.not_finite, self.final = not_finite, final
 
 
@@ -182,12 +182,12 @@ class VllmServer:
             self._examine()
 
     def _examine(self) -> None:
-        version = _text(self._told("/version", "it is no vLLM server"), "version")
+        version = _text(self._told("/version", "another server than vLLM's"), "version")
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
         if numbers < OLDEST:
             raise self.refused(f"vLLM {version or 'of no version'}", f"{'.'.join(map(str, OLDEST))} or newer")
         self.vllm = version
-        models = self._told("/v1/models", "it serves no model")["data"]
+        models = self._told("/v1/models", "a server without a model")["data"]
         self.model, self.max_model_len = _text(models[0], "id"), int(models[0].get("max_model_len") or 0)
         try:
             paused = self.call("GET", "/is_paused", seconds=SHORT)
@@ -232,11 +232,17 @@ class VllmServer:
             raise self.refused(f"model {self.model!r} of {found} layers", f"the recipe's model, of {layers}")
 
     def _told(self, path: str, otherwise: str) -> Any:
+        import httpx2
+
         try:
             return self.call("GET", path, seconds=SHORT)
         except ServerFailure as failure:
             if "status 404" in str(failure) or "no JSON" in str(failure):
                 raise self.refused(otherwise, "the address of a vLLM server") from None
+            if isinstance(failure.__cause__, httpx2.ConnectError) and self.own is None:
+                raise self.refused(
+                    f"no answer ({failure.__cause__})", "the address of a vLLM server that runs"
+                ) from None
             raise
 
     def refused(self, got: str, allowed: str) -> ServerFailure:

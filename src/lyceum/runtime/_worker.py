@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -44,6 +45,27 @@ class _Asked:
     files: Sequence[str] = ()
     begun: Begins = lambda version: None
     part: Future[Part] = field(default_factory=Future)
+    counted: Counter[str] = field(default_factory=Counter)
+    finished: int = 0
+    repeated: int = 0
+    """Trees that are done again, and were told of before."""
+
+    def hear(self, counts: Mapping[str, int] | None) -> None:
+        if counts is not None:
+            self.counted.update(counts)
+            self.heard(counts)
+        elif self.repeated:
+            self.repeated -= 1
+        else:
+            self.finished += 1
+            self.heard(None)
+
+    def again(self) -> None:
+        """It is done from its beginning: what was told of it counts no more."""
+        self.repeated, before = self.finished, self.counted.copy()
+        self.counted.clear()
+        if before:
+            self.heard({name: -count for name, count in before.items()})
 
 
 class Process(Protocol):
@@ -165,18 +187,27 @@ class Worker:
         start: what it is told first.
         patience: seconds without a word from it while it has work, after which it is ended and started again.
         machines: where it runs; by default this one.
+        key: of the recipe, that says how many there are.
     """
 
     def __init__(
-        self, number: int, start: Mapping[str, Any], patience: float, machines: Machines | None = None
+        self,
+        number: int,
+        start: Mapping[str, Any],
+        patience: float,
+        machines: Machines | None = None,
+        key: str = "runtime",
     ) -> None:
-        self.name, self.number, self.patience = f"worker {number}", number, patience
+        self.name, self.number, self.patience, self.key = f"worker {number}", number, patience, key
         self._start, self._machines = pack(start), machines or ThisMachine()
         self._asked: dict[int, _Asked] = {}
         self._lock = threading.RLock()
         self._ended = False
+        self._error: BaseException | None = None
         self._starts = 0
         self._heard = time.monotonic()
+        self._silent = 0.0
+        """Seconds without a word for which its process was ended; 0: it was not."""
         self._renewal: tuple[bytes, Sequence[str]] | None = None
         self.blocked = self.lived = 0.0
         """Seconds in which it had nothing to compute, and all, where it says so."""
@@ -190,14 +221,20 @@ class Worker:
 
     def _begin(self) -> None:
         self._starts += 1
-        self._process, self._ready = self._machines.start(self.number), False
+        self._process, self._ready, self._silent = self._machines.start(self.number), False, 0.0
         self._heard = time.monotonic()
         threading.Thread(target=self._listen, args=(self._process,), name=f"lyceum-{self.name}", daemon=True).start()
         self._process.send(self._start)
         if self._renewal is not None:
             self._process.send(*self._renewal)
         for asked in self._asked.values():
+            asked.again()
             self._process.send(asked.content, asked.files)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has loaded what it needs, or never will."""
+        return self._ready or self._ended
 
     @property
     def load(self) -> int:
@@ -226,7 +263,11 @@ class Worker:
         with self._lock:
             if not self._asked:
                 self._heard = time.monotonic()
-            self._asked[wave] = asked = _Asked(content, heard, files, begun)
+            asked = _Asked(content, heard, files, begun)
+            if self._error is not None:
+                asked.part.set_exception(self._error)
+                return asked.part
+            self._asked[wave] = asked
             self._process.send(content, files)
         return asked.part
 
@@ -271,9 +312,12 @@ class Worker:
         with self._lock:
             asked = next(iter(self._asked.values()), None) if wave is None else self._asked.get(wave)
         if asked is not None:
-            asked.heard(counts)
+            asked.hear(counts)
 
     def _lost(self, how: str) -> None:
+        if self._silent:
+            setting = " (runtime.patience)" if self.key == "runtime" and self._silent == self.patience else ""
+            how = f"was ended as it had said nothing for {self._silent:g} s{setting}"
         with self._lock:
             if self._ended:
                 return
@@ -282,11 +326,11 @@ class Worker:
                 self._process.close()
                 self._begin()
                 return
-        self._fail(RunError([f"runtime: {self.name} {how} {STARTS} times in a row", *self._process.last_words()]))
+        self._fail(RunError([f"{self.key}: {self.name} {how} {STARTS} times in a row", *self._process.last_words()]))
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
-            self._ended = True
+            self._ended, self._error = True, error
             asked, self._asked = list(self._asked.values()), {}
         for each in asked:
             each.part.set_exception(error)
@@ -299,7 +343,7 @@ class Worker:
                 limit = self.patience if self._ready else max(self.patience, LOADING)
                 silent = bool(self._asked) and time.monotonic() - self._heard > limit
                 if silent:
-                    self._heard = time.monotonic()
+                    self._heard, self._silent = time.monotonic(), limit
                     self._process.kill()
 
     def close(self) -> None:

@@ -240,6 +240,11 @@ class Workers:
             self.published |= {*snapshot.values()}
             self._forget()
 
+    async def started(self, tell: Callable[[int, int], None]) -> None:
+        while (ready := sum(worker.ready for worker in self.workers)) < len(self.workers):
+            tell(ready, len(self.workers))
+            await asyncio.sleep(0.05)
+
     @property
     def files(self) -> dict[str, str]:
         """The newest snapshot, as messages name it."""
@@ -253,7 +258,8 @@ class Workers:
         told = {**self.told, "snapshots": str(folder)}
         self.machines = self.settings.machines(folder, told["threads"])
         self.workers = [
-            Worker(number, told, self.settings.patience, self.machines) for number in range(self.settings.workers)
+            Worker(number, told, self.settings.patience, self.machines, self.key)
+            for number in range(self.settings.workers)
         ]
         return folder
 

@@ -215,7 +215,7 @@ class Progress:
 
     def steps_begin(self, *, until: int | None = None) -> None:
         """Steps of a kind begin: what was done so far (loading, an evaluation, steps of another kind) says nothing of
-        their time.
+        their time, and what was measured of others but their held-out accuracy is shown no more.
 
         Args:
             until: the step with which they end; None where all that are left are of this kind.
@@ -224,6 +224,8 @@ class Progress:
         self._steps_began, self._apart = time.monotonic(), 0.0
         self._measured.clear()
         self._warming_up = None
+        self._metrics = {name: said for name, said in self._metrics.items() if name == "heldout"}
+        self._numbers = {name: number for name, number in self._numbers.items() if name == "heldout"}
 
     @contextmanager
     def apart(self, kind: str, amount: float = 1.0) -> Iterator[None]:

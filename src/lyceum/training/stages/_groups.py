@@ -212,6 +212,11 @@ class DrawsAhead(Protocol):
         """How many these are."""
         ...
 
+    @property
+    def untrained_tokens(self) -> int:
+        """Tokens that were drawn for those of them that are finished."""
+        ...
+
     def end(self) -> None:
         """The stage is over."""
         ...
@@ -228,8 +233,12 @@ def end(source: GroupSource, session: Session, why: str) -> None:
     if isinstance(source, DrawsAhead):
         source.end()
     if groups := untrained(source):
-        session.run.summary({"not_trained": groups})
-        session.progress.say(f"{groups} groups were drawn ahead and are not trained: {why}")
+        tokens = source.untrained_tokens if isinstance(source, DrawsAhead) else 0
+        session.run.summary({"not_trained": groups, "not_trained_tokens": tokens})
+        session.progress.say(
+            f"{groups} groups were drawn ahead and are not trained ({tokens} tokens of those that have finished, "
+            f"which are not in tokens_sampled): {why}"
+        )
 
 
 def group_of(tree: Tree, stage: Online, sampler: Sampler) -> Group:
@@ -240,6 +249,11 @@ def group_of(tree: Tree, stage: Online, sampler: Sampler) -> Group:
         return Group(tree, sampler.weight(tree), finished=not tree.unfinished)
     tree.mean_abs_advantage = 0.0
     return Group(tree, dropped=True)
+
+
+def trees_of(grown: Future[Grown]) -> Sequence[Tree]:
+    """Of what has grown without an error; none of anything else."""
+    return grown.result().trees if grown.done() and not grown.cancelled() and grown.exception() is None else ()
 
 
 class WaveAhead(NamedTuple):
@@ -272,6 +286,10 @@ class SampledGroups:
     def untrained(self) -> int:
         """Groups that were drawn ahead and are not trained."""
         return sum(wave.groups for wave in self.ahead.values())
+
+    @property
+    def untrained_tokens(self) -> int:
+        return sum(tree.sampled_tokens for wave in self.ahead.values() for tree in trees_of(wave.grown))
 
     def end(self) -> None:
         """Nothing of it is elsewhere."""

@@ -19,7 +19,7 @@ from lyceum.core.tree import Tree
 from lyceum.core.waves import Grown, RunsAhead, RunsBeside, Ticket, Wave
 from lyceum.runtime.admission import may_begin, should_begin, to_train
 from lyceum.runtime.wire import pack, unpack
-from lyceum.training.stages._groups import group_of
+from lyceum.training.stages._groups import group_of, trees_of
 from lyceum.training.stages._sampling import Sampler
 from lyceum.utils.atomic_files import atomic_write, remove
 from lyceum.utils.numbers import mean
@@ -89,6 +89,11 @@ class ReadyGroups:
     def untrained(self) -> int:
         """Groups that were drawn and are neither trained nor dropped."""
         return len(self.again) + len(self.running) + len(self.ready)
+
+    @property
+    def untrained_tokens(self) -> int:
+        finished = (tree for each in self.running for tree in trees_of(each.grown))
+        return sum(tree.sampled_tokens for tree in (*finished, *(each.tree for each in self.ready if each.tree)))
 
     async def take(self, done: int, size: int) -> list[Group]:
         began = time.perf_counter()

@@ -16,7 +16,7 @@ from lyceum.core.roles import Roles
 from lyceum.core.tallies import with_added
 from lyceum.core.tree import Tree
 from lyceum.core.types import Curriculum, EndingCurriculum, Learner, Task, ValueModel
-from lyceum.core.waves import Grown, Runtime, Ticket, Wave
+from lyceum.core.waves import Grown, Runtime, Starts, Ticket, Wave
 from lyceum.models.policy import Policy
 from lyceum.reward.base import allow_code
 from lyceum.runtime.in_process import counted
@@ -82,6 +82,8 @@ class Sampler:
         """Version of the weights, and of all else, that the runtime was given last."""
         self.sampled_before = session.counts.tokens_sampled
         """Tokens that the run had sampled when the stage began."""
+        self.started = False
+        """Whether the runtime's workers are."""
         self.computed = 0
         """Tokens computed by the model for the current step."""
         self.steps = settings.steps if steps is None else steps
@@ -98,6 +100,7 @@ class Sampler:
             step: steps of the stage that are done.
             phase: what the terminal shows.
         """
+        await self.start()
         wave = self.wave(tasks, key=key, step=step, under_way=under_way)
         done = self.session.counter(phase, len(wave.tickets))
         with self.session.run.timed("generate"):
@@ -108,6 +111,16 @@ class Sampler:
         self.session.progress.phase("generating")
         with self.session.run.timed("generate"):
             return self.finished(await asyncio.wrap_future(future))
+
+    async def start(self) -> None:
+        """Wait until trees can grow, which is no part of the first step's time."""
+        self.publish()
+        if self.started or not isinstance(self.runtime, Starts):
+            return
+        self.started = True
+        progress = self.session.progress
+        with self.session.run.timed("start"), progress.apart("start"):
+            await self.runtime.started(lambda ready, of: progress.phase("starting workers", ready, of))
 
     def publish(self) -> None:
         """Let trees grow under the weights that the engine has, wherever they do."""

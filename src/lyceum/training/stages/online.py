@@ -231,7 +231,7 @@ class OnlineRun(StageLoop):
         if self.note and not self.step:
             session.progress.say(self.note)
         with closing(self.sampler.runtime):
-            self.sampler.publish()
+            await self.sampler.start()
             while not self.over:
                 groups = await self.source.take(self.step, self.settings.tasks_per_step)
                 forest = self.flatten(groups)
