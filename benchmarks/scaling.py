@@ -200,8 +200,8 @@ def simulated(
     step = fmean((each[-1] - each[0]) / (steps - 1) for each in ended)
     synchronous = of["synchronous"][gpus]
     return {
-        "case": f"{gpus} GPUs, {length:,} tokens an answer, {slower}",
-        **{"staleness": staleness, "step": round(step, 1), "faster": round(synchronous / step, 2)},
+        "case": f"{gpus} GPUs, {length:,} tokens an answer",
+        **{"slower": slower, "staleness": staleness, "step": round(step, 1), "faster": round(synchronous / step, 2)},
         "verl": round(synchronous / of["steps"][gpus], 2),
     }
 

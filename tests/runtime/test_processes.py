@@ -13,6 +13,7 @@ from ended_processes import has_ended
 from forked import Forked
 
 from lyceum.analysis.differences import first_difference, read_digests
+from lyceum.analysis.run_plan import crowded_notes, stage_line
 from lyceum.core.tree import Node, Tree
 from lyceum.core.types import Continuation, Task
 from lyceum.core.waves import Grown, Wave
@@ -26,6 +27,7 @@ from lyceum.runtime.processes import Processes, Workers, read_state, write_state
 from lyceum.runtime.wire import pack, unpack
 from lyceum.training.train import train
 from lyceum.utils.errors import Interrupted, RecipeError, RunError
+from lyceum.utils.threads import usable_cores
 
 SMALL = [
     *("model=scratch", "evaluate.n=0", "track=[]", "tasks_per_step=4", "rollout.samples=4", "digests=true", "steps=5"),
@@ -443,3 +445,11 @@ def test_a_worker_that_has_failed_tells_so_to_whoever_asks_it_later(monkeypatch)
     assert worker.ready
     with pytest.raises(RunError, match="3 times in a row"):
         worker.ask(2, b"", lambda counts: None).result(timeout=60)
+
+
+def test_the_plan_tells_of_workers_and_of_too_many_threads():
+    keys = ["runtime=processes", "runtime.workers=2", "runtime.staleness=1", "runtime.ratio=behaviour"]
+    recipe = load_recipe("grpo", keys)
+    assert stage_line(recipe.stages[0]).endswith("runtime processes: workers 2, staleness 1, ratio behaviour")
+    assert crowded_notes(recipe, usable_cores()) != []
+    assert crowded_notes(load_recipe("grpo", ["runtime=processes"]), usable_cores()) == []

@@ -17,7 +17,7 @@ from lyceum.recipe.schema import Recipe
 from lyceum.reward.base import part_names
 from lyceum.utils.atomic_files import size
 from lyceum.utils.numbers import counted
-from lyceum.utils.threads import in_words
+from lyceum.utils.threads import in_words, usable_cores
 
 SMALL_MODELS_LR = 5e-5
 """Learning rate from which full training of larger models is likely to diverge (no unit)."""
@@ -68,7 +68,8 @@ def plan(recipe: Recipe, *, resume: bool, threads: int, evaluated: int, sizes: S
     row("threads", in_words(threads))
     row("memory", memory_line(sizes))
     row("disk", disk_line(sizes))
-    for note in (*size_notes(sizes), few_note(evaluated, recipe.evaluate.n), scale_note(recipe), *warmup_notes(recipe)):
+    few = few_note(evaluated, recipe.evaluate.n)
+    for note in (*size_notes(sizes), few, scale_note(recipe), *warmup_notes(recipe), *crowded_notes(recipe, threads)):
         if note:
             row("note", note)
     return [lines, ""]
@@ -170,6 +171,17 @@ def warmup_notes(recipe: Recipe) -> list[str]:
     return found
 
 
+def crowded_notes(recipe: Recipe, threads: int) -> list[str]:
+    """A line for each number of workers' threads of which this machine has not the cores."""
+    cores, found = usable_cores(), list[str]()
+    for stage in recipe.stages:
+        runtime = stage.composition().runtime
+        workers, each = getattr(runtime, "workers", 0), getattr(runtime, "threads", None) or threads
+        if runtime is not None and runtime.kind == "processes" and workers * each > cores:
+            found.append(f"{workers * each} threads of workers share {cores} cores: runtime.workers, runtime.threads")
+    return [*dict.fromkeys(found)]
+
+
 def stage_line(stage: StageSettings) -> str:
     of = stage.composition()
     parts = stage.in_words()
@@ -187,6 +199,8 @@ def stage_line(stage: StageSettings) -> str:
         if kinds := "+".join(component.kind for component in components if component is not None):
             parts.append(f"{name} {kinds}")
     parts.append(f"lr {stage.learner.lr:g}")
+    if of.runtime is not None and of.runtime.kind != "in-process":
+        parts.append(f"runtime {brief(of.runtime)}")
     return ", ".join(parts)
 
 

@@ -744,10 +744,11 @@ def _checkpoints(every: int, steps: int, *, first: bool) -> int:
 
 def _uncounted(recipe: Recipe) -> Iterator[str]:
     """Parts with models of their own."""
-    for stage in recipe.stages:
+    for number, stage in enumerate(recipe.stages):
         if (value := stage.composition().value) is not None and value.own_model:
             yield f"the model of value {value.kind}"
         if (workers := getattr(stage.composition().runtime, "workers", 0)) > 0:
-            yield f"runtime.workers={workers}, each with the model"
+            where = f"stages.{number}." if len(recipe.stages) > 1 else ""
+            yield f"{where}runtime.workers={workers}, each with the model"
     if recipe.evaluate.n and recipe.evaluate.workers > 1:
         yield f"evaluate.workers={recipe.evaluate.workers}, each with the model"

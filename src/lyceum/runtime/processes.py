@@ -63,7 +63,8 @@ class Processes(RuntimeSettings):
     """Number of processes. Each loads the model."""
     staleness: int = Field(default=0, ge=0, le=64)
     """Updates by which the weights that a step trains are newer than those its groups were sampled under (no unit):
-    with ``order`` fixed always so many, with ready at most. 0: generation and training take turns."""
+    with ``order`` fixed always so many, but for groups in place of dropped ones; with ready at most. 0: generation and
+    training take turns."""
     order: Literal["fixed", "ready"] = "fixed"
     """Which groups a step trains: ``fixed``, those of its number, so that the clock changes nothing; ``ready``, those
     that have finished, the oldest first, as soon as no other could become older than ``staleness`` by it. Nothing is
