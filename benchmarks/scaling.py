@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py --out benchmarks/results/scaling.json [--quick]
 
-Five minutes, a thread. Workers draw and learners compute on GPUs; one process publishes the weights, reads, checks and
+Three minutes, a thread. Workers draw and learners compute on GPUs; one process publishes the weights, reads, checks and
 orders the groups that workers send, and builds a forest of them. Measured: seconds a gigabyte to write a version and to
 read it again, bytes and seconds a token of a group's message, seconds a token of a forest, seconds of an admission.
 From these the share of a step on 8, 64 and more GPUs, at the speeds that AReaL and verl publish for their own
