@@ -99,7 +99,7 @@ class VllmServer:
         self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         # No connection is used again: vLLM closes those of requests that fail, and a reset would look like a failure.
         limits = httpx2.Limits(max_keepalive_connections=0)
-        self._client = httpx2.Client(base_url=url, headers=self.headers, limits=limits)
+        self._client = httpx2.Client(base_url=url, headers=self.headers, limits=limits, verify=url.startswith("https:"))
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = (
             weakref.WeakKeyDictionary()
         )
@@ -139,7 +139,8 @@ class VllmServer:
             # vLLM closes a connection after 5 s without a request.
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=1.0)
             timeout = httpx2.Timeout(None, connect=SHORT)
-            client = httpx2.AsyncClient(base_url=self.url, headers=self.headers, limits=limits, timeout=timeout)
+            given = {"headers": self.headers, "limits": limits, "timeout": timeout}
+            client = httpx2.AsyncClient(base_url=self.url, **given, verify=self.url.startswith("https:"))
             self._clients[loop] = client
         self.requests += 1
         try:
