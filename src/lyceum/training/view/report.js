@@ -171,8 +171,11 @@ function showCurves() {
     some("Loss", ["loss"]),
     some("Gradient norm", ["grad_norm"]),
     some("Groups with non-zero advantage", ["groups/with_gradient"], percent),
-    some("Seconds by phase", names.filter((n) => n.startsWith("seconds/")), short, false, (n) => n.split("/")[1]),
+    some("Seconds by phase", names.filter((n) => n.startsWith("seconds/") && n !== "seconds/start"), short, false, (n) => n.split("/")[1]),
     some("Tokens per second", ["tokens_per_second"]),
+    some("Age of what is trained, updates", names.filter((n) => n.startsWith("staleness/")), short, false, (n) => n.split("/")[1]),
+    some("Time spent waiting", names.filter((n) => n.startsWith("idle/")), percent, false, (n) => n.split("/")[1]),
+    some("Groups drawn ahead", ["ahead/running", "ahead/ready"], short, false, (n) => n.split("/")[1]),
     some("Truncated completions", ["truncated"]),
     some("Ungraded", ["ungraded"]),
   ].filter(Boolean);
