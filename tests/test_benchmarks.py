@@ -28,7 +28,10 @@ STARTS = {
     "agents.py --quick --parts cost --threads 1": r"one row a request computes [\d.]+ times the tokens",
     "asynchrony.py --quick --parts lengths": r"lengths: .*'trained_to_drawn': [\d.]+",
     "scaling.py --quick --threads 1": r"measured: .*'unpack': [\d.]+",
-    "faults.py --quick": r"1/2 fixed, worker loads, step \d: .*'other_bits': 0",
+    "faults.py --quick": (
+        r"1/2 fixed, worker loads, step \d: .*'other_bits': 0[\s\S]*"
+        r"1/3 fixed, grader loads, step \d: {'kills': [1-9].*'misgraded': 0, 'short': 0, 'other_bits': 0"
+    ),
     "runtimes.py --quick": r"1/1 grpo: 2 steps, the same",
     "cascade.py --quick --on chain --jobs 1 --threads 1": r"tokens-cascade-4000-0 took \d+ s",
     "curriculum.py --quick --suites ladder --jobs 1 --threads 1": r"grpo-seed0 took \d+ s",
