@@ -547,6 +547,9 @@ class Server:
 
         self._params, self._input, self._kinds = SamplingParams, tokens_input, RequestOutputKind
         self._packs_tied = current_platform.is_cpu() and bool(architecture.get_text_config().tie_word_embeddings)
+        latent = bool(getattr(architecture.get_text_config(), "kv_lora_rank", None))
+        # Where a CPU has AMX, vLLM packs the weights of latent attention for it, and refuses float32.
+        plain = latent and current_platform.is_cpu() and settings.dtype == "float32"
         with TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             architecture.save_pretrained(Path(folder))
@@ -563,6 +566,7 @@ class Server:
                 gpu_memory_utilization=0.01,
                 enforce_eager=settings.enforce_eager or current_platform.is_cpu(),
                 compilation_config=FOR_CPU if current_platform.is_cpu() else {},
+                attention_config={"backend": "CPU_MLA"} if plain else {},
                 enable_prefix_caching=not current_platform.is_cpu() or caches_prefixes_on_cpu(architecture),
                 async_scheduling=False,  # one token per step: a stop string ends a sample at once
                 logprobs_mode="processed_logprobs",
