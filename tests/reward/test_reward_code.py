@@ -11,8 +11,8 @@ from lyceum.reward.base import allow_code, combine, named_code, part_names
 from lyceum.reward.exact import Exact
 from lyceum.reward.function import Function
 from lyceum.reward.function_registry import reward_settings
-from lyceum.reward.function_worker import said as function_reply
-from lyceum.reward.function_worker import scored as verl_reply
+from lyceum.reward.function_worker import reward_reply as function_reply
+from lyceum.reward.function_worker import verl_reply
 from lyceum.reward.trl import Trl
 from lyceum.reward.verl import Verl
 from lyceum.tasks.dataset import Dataset

@@ -206,12 +206,12 @@ def stage_line(stage: StageSettings) -> str:
 
 def brief(component: Any) -> str:
     """A component's kind and its settings that differ from the defaults."""
-    plain = {name: value for name, value in _given(component).items() if isinstance(value, (str, int, float, tuple))}
-    settings = ", ".join(f"{name} {_short(value)}" for name, value in plain.items())
+    plain = {name: of for name, of in _not_default(component).items() if isinstance(of, (str, int, float, tuple))}
+    settings = ", ".join(f"{name} {_short(of)}" for name, of in plain.items())
     return f"{component.kind}{f': {settings}' if settings else ''}"
 
 
-def _given(settings: Settings) -> dict[str, Any]:
+def _not_default(settings: Settings) -> dict[str, Any]:
     return {
         name: getattr(settings, name)
         for name, field in type(settings).model_fields.items()
@@ -225,7 +225,7 @@ def _short(value: Any) -> str:
     if isinstance(value, Settings):  # such as a mixture's part: its component, then what weight it has
         return " ".join(
             each if isinstance(of, Component) else f"({name} {each})"
-            for name, of in _given(value).items()
+            for name, of in _not_default(value).items()
             for each in [_short(of)]
         )
     if isinstance(value, tuple) and value and all(isinstance(each, Settings) for each in value):

@@ -64,10 +64,10 @@ def of_trajectory(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], 
         from lyceum.core.types import Task  # here: it imports numpy and pydantic
 
         job = {**job, "task": Task(**{**job["task"], "messages": tuple(job["task"]["messages"])})}
-    return job, said
+    return job, reward_reply
 
 
-def said(result: Any) -> dict[str, Any]:
+def reward_reply(result: Any) -> dict[str, Any]:
     if result is None:
         return {"reward": None}
     if isinstance(result, Mapping):
@@ -75,7 +75,7 @@ def said(result: Any) -> dict[str, Any]:
             raise TypeError(
                 f"a dict without 'reward', with {', '.join(map(str, result)) or 'nothing'}; allowed: one with it"
             )
-        inner = said(result["reward"])
+        inner = reward_reply(result["reward"])
         parts = {
             str(name): real(value, f"part {name!r}", largest=LARGEST_FLOAT)
             for name, value in result.items()
@@ -116,20 +116,20 @@ def of_trl(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def of_verl_batch(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The call of one task's completions; its reply is a list of :func:`scored`."""
+    """The call of one task's completions; its reply is a list of :func:`verl_reply`."""
 
     def replies(result: Any) -> list[dict[str, Any]]:
-        return [scored(each) for each in one_each(result, job["count"])]
+        return [verl_reply(each) for each in one_each(result, job["count"])]
 
     return job["arguments"], replies
 
 
 def of_verl(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The call of one trajectory; its reply is {reward, correct, parts}."""
-    return job, scored
+    return job, verl_reply
 
 
-def scored(result: Any) -> dict[str, Any]:
+def verl_reply(result: Any) -> dict[str, Any]:
     if result is None:
         return {"reward": None}
     if not isinstance(result, Mapping):

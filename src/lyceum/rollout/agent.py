@@ -32,7 +32,7 @@ from lyceum.core.types import (
 )
 from lyceum.core.user_files import describe
 from lyceum.reward.function_registry import registered_agent, shown
-from lyceum.reward.function_worker import said
+from lyceum.reward.function_worker import reward_reply
 from lyceum.reward.user_code import (
     UserFunction,
     accepted,
@@ -373,7 +373,7 @@ def _with_result(ended: EpisodeEnd, result: Any) -> EpisodeEnd:
     if isinstance(result, str):
         return replace(ended, text=result)
     try:
-        graded = said(result)
+        graded = reward_reply(result)
     except TypeError as error:
         allowed = "a number, a dict with reward, a text, a message, or None"
         raise TypeError(f"the agent returned {quoted(result)} ({error}); allowed: {allowed}") from None
