@@ -176,9 +176,8 @@ def crowded_notes(recipe: Recipe, threads: int) -> list[str]:
     cores, found = usable_cores(), list[str]()
     for stage in recipe.stages:
         runtime = stage.composition().runtime
-        workers, each = getattr(runtime, "workers", 0), getattr(runtime, "threads", None) or threads
-        if runtime is not None and runtime.kind == "processes" and workers * each > cores:
-            found.append(f"{workers * each} threads of workers share {cores} cores: runtime.workers, runtime.threads")
+        if runtime is not None and (beside := runtime.threads_beside(threads)) > cores:
+            found.append(f"{beside} threads of workers share {cores} cores: runtime.workers, runtime.threads")
     return [*dict.fromkeys(found)]
 
 
@@ -199,7 +198,7 @@ def stage_line(stage: StageSettings) -> str:
         if kinds := "+".join(component.kind for component in components if component is not None):
             parts.append(f"{name} {kinds}")
     parts.append(f"lr {stage.learner.lr:g}")
-    if of.runtime is not None and of.runtime.kind != "in-process":
+    if getattr(of.runtime, "workers", 0):
         parts.append(f"runtime {brief(of.runtime)}")
     return ", ".join(parts)
 

@@ -459,6 +459,10 @@ class RuntimeSettings(Component, slot="runtime"):
         """The same for a stage whose trees do not grow while it learns."""
         return self
 
+    def threads_beside(self, threads: int) -> int:
+        """CPU threads of this machine with which trees grow beside the run, which computes with so many itself."""
+        return 0
+
     def reach(self, threads: int) -> None:
         """Raise RecipeError where the machines that it needs cannot be reached, or are too few.
 

@@ -128,6 +128,9 @@ class Processes(RuntimeSettings):
         ahead = of._check_ahead(stage) if isinstance(of, Processes) and of.staleness else []
         return lines + (of._check_order(stage) if isinstance(of, Processes) else []) + ahead
 
+    def threads_beside(self, threads: int) -> int:
+        return self.workers * (self.threads or threads)
+
     def check_machines(self) -> list[str]:
         """Why there cannot be so many workers here."""
         cores = usable_cores()

@@ -52,6 +52,9 @@ class Ray(Processes):
     gpus: float = Field(default=0.0, ge=0, le=64)
     """GPUs that Ray sets aside for each worker."""
 
+    def threads_beside(self, threads: int) -> int:
+        return 0  # the cluster says where they are
+
     def check_machines(self) -> list[str]:
         if find_spec("ray") is None:
             return ["runtime.kind: got 'ray', which is not installed; allowed: after pip install 'lyceum-rl[ray]'"]
