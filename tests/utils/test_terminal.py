@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.utils.console import Console
+from lyceum.utils.progress import Console
 from lyceum.utils.terminal import QUOTED, printable, quoted
 
 HOSTILE = "\x1b]0;title\x07 \x9b2J \u202egpj \ud800 \r"

@@ -13,9 +13,9 @@ from typing import Any
 import typer
 
 from lyceum.cli.streams import hold, plain_messages
-from lyceum.utils.console import Console
 from lyceum.utils.errors import FAILED, STOPPED, UNUSABLE, RecipeError, RunError, bounded
 from lyceum.utils.numbers import to_json
+from lyceum.utils.progress import Console
 from lyceum.utils.terminal import printable
 from lyceum.utils.threads import wait_passively
 

@@ -11,8 +11,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.utils.console import Console
 from lyceum.utils.numbers import to_json
+from lyceum.utils.progress import Console
 
 
 @contextlib.contextmanager

@@ -19,14 +19,15 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from rich.console import Console as RichConsole
-from rich.console import Group
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from lyceum.utils.console import Console
 from lyceum.utils.numbers import shown, to_json
+from lyceum.utils.terminal import printable
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,25 @@ def using(mode: Mode) -> Iterator[None]:
         yield
     finally:
         _mode = before
+
+
+class Console(RichConsole):
+    """Rich's console, which removes control characters from everything printed.
+
+    Plain strings are text: a level named ``[/b]`` is not markup, ``:key:`` not an emoji.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **how})
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would end the program
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        # All output becomes characters here, tables and live displays too. Cursor movements of a live display are
+        # marked as control by rich itself, and external text never is.
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 @dataclass
