@@ -453,3 +453,10 @@ def test_the_plan_tells_of_workers_and_of_too_many_threads():
     assert stage_line(recipe.stages[0]).endswith("runtime processes: workers 2, staleness 1, ratio behaviour")
     assert crowded_notes(recipe, usable_cores()) != []
     assert crowded_notes(load_recipe("grpo", ["runtime=processes"]), usable_cores()) == []
+
+
+def test_starting_workers_is_in_no_steps_time(run):
+    first, *others = read_run_folder(run("started", "runtime=processes", "steps=2")).metrics
+    assert first["seconds/start"] > 0
+    assert all(not line["seconds/start"] for line in others)
+    assert "seconds/start" not in read_run_folder(run("alone", "steps=1")).metrics[0]
