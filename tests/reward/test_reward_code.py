@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -280,3 +282,10 @@ def test_verl_functions_get_their_four_arguments_and_acc_is_the_verdict():
     plain = Verl(function=f"{FILE}:verl_plain", arguments={"bonus": 0.5})
     assert outcomes(plain, task(data_source="gsm8k", extra_info={"index": 2}), "x") == [3.5]
     assert outcomes(plain, task(extra_info={"index": 2}), "x") == [2.5]
+
+
+def test_a_functions_process_imports_nothing_heavy():
+    heavy = "('numpy', 'pydantic', 'rich', 'torch', 'yaml', 'asyncio')"
+    code = f"import sys, lyceum.reward.function_worker; print(*[name for name in {heavy} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == []

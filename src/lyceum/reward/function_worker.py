@@ -1,6 +1,6 @@
 """What runs in the process of a user's own function: how it is loaded, and called by each convention.
 
-Nothing heavy is imported here: every reward, tool and scorer of a user's own starts such a process.
+Nothing heavy is imported here: each reward and tool of a user's own starts such a process.
 """
 
 from __future__ import annotations
