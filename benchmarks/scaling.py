@@ -7,7 +7,7 @@ orders the groups that workers send, and builds a forest of them. Measured: seco
 read it again, bytes and seconds a token of a group's message, seconds a token of a forest, seconds of an admission.
 From these the share of a step on 8, 64 and more GPUs, at the speeds that AReaL and verl publish for their own
 asynchronous runs; and how fast ``order: ready`` would be with the phases that verl publishes, simulated with its rule
-of admission. The learner's own process does the first; with several, each builds a forest of its own part.
+of admission. With several learners the first one's process does all of it, and sends the others the forest.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class WeightFiles:
 
         before, file = list(self.folder.iterdir()), self.folder / f"{label}.safetensors"
         named = Published(label, "", weights, dtype).named()
-        save_file(storable(dict(named)), file)
+        save_file(storable({name: weight.cpu() for name, weight in named}), file)  # off the device one by one
         for old in before:
             old.unlink()
         with file.open("rb") as content:

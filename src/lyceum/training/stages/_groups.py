@@ -230,10 +230,11 @@ def untrained(source: GroupSource) -> int:
 def end(source: GroupSource, session: Session, why: str) -> None:
     """End a stage's source; say how many groups were drawn ahead and are not trained, where the stage has ended before
     its steps were done."""
-    if isinstance(source, DrawsAhead):
-        source.end()
-    if groups := untrained(source):
-        tokens = source.untrained_tokens if isinstance(source, DrawsAhead) else 0
+    if not isinstance(source, DrawsAhead):
+        return
+    source.end()
+    if groups := source.untrained:
+        tokens = source.untrained_tokens
         session.run.summary({"not_trained": groups, "not_trained_tokens": tokens})
         session.progress.say(
             f"{groups} groups were drawn ahead and are not trained ({tokens} tokens of those that have finished, "
